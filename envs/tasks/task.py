@@ -1,0 +1,41 @@
+"""One task row: a question, what may be called, the gold plan and the gold answer.
+
+Invariants: a task is immutable and addressed by ``key`` (family, split, template and seed rebuild it bit for bit); the
+answer never stands in the question; running ``plan`` through the real executors and then answering ``answer`` earns
+reward 1.0 (the gold check).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One gold call: the tool's name and its exact arguments."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A row of a task family or of a benchmark.
+
+    ``tests`` holds Python assert lines for families that are paid by unit tests run in the code executor; the name
+    ``answer`` in them is the submitted solution. ``guesses`` are plausible wrong answers (what a policy that does not
+    call tools would say). ``slice`` is the evaluation slice the row belongs to.
+    """
+
+    key: str
+    family: str
+    question: str
+    answer: str
+    plan: tuple[Step, ...] = ()
+    tests: str | None = None
+    guesses: tuple[str, ...] = ()
+    slice: str = "new_seeds"
+    template: str = ""
+    accepted: tuple[str, ...] = field(default_factory=tuple)
