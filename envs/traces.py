@@ -1,0 +1,94 @@
+"""Rollout traces on disk: one JSON object a rollout, one file a step, a version in every line.
+
+A file gets its name only when it is closed, flushed and synced, so a ``*.jsonl`` under ``traces/`` is always whole;
+what a killed run was writing stays behind as ``*.partial``. Writing a step again, as a resumed run does, replaces
+its file.
+
+Fields of a line (all but the first four may be missing):
+    schema     the version below          key, family, outcome   which task, and how it ended
+    step, sample, version, slice          where in the run
+    cause, reward {"parts": {name: number}, "total": number}, success, advantage, seconds
+    segments   [{"kind": "sampled" | "given", "text", "ids", "logprobs"?, "version"?}]
+    calls      [{"tool", "arguments", "status", "seconds", "record"}];  rejections, events: as the rollout saw them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from callwright.serving.errors import UserError
+
+SCHEMA = 1
+REQUIRED = ("key", "family", "outcome")
+Trace = dict[str, Any]
+
+
+class TraceWriter:
+    """``with TraceWriter(run / "traces", step_name(12)) as traces: traces.write(rollout)``."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}.jsonl"
+        self._partial = folder / f"{name}.partial"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = self._partial.open("w", encoding="utf-8")
+
+    def write(self, trace: Mapping[str, Any]) -> None:
+        """Append one rollout; the schema version is added here. Raises ValueError for a missing field or a NaN."""
+        missing = [name for name in REQUIRED if name not in trace]
+        if missing:
+            raise ValueError(f"a trace needs {', '.join(missing)}")
+        # ASCII escapes: a model may emit half a surrogate pair, which has no UTF-8 form.
+        line = json.dumps({"schema": SCHEMA, **trace}, allow_nan=False, separators=(",", ":"))
+        self._file.write(line + "\n")
+
+    def close(self) -> None:
+        """Flush, sync and give the file its name. Closing twice does nothing."""
+        if self._file.closed:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._partial.replace(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        # Also after an error: the record of a step that failed is what its reader needs most.
+        self.close()
+
+
+def step_name(step: int) -> str:
+    """The file name of a training step's traces; zero-padded, so that names sort as steps do."""
+    return f"step-{step:06d}"
+
+
+def read_traces(run: Path, name: str | None = None) -> Iterator[Trace]:
+    """Every rollout of a run folder (or of its file ``name``), in step order. Raises UserError naming file and line."""
+    folder = run / "traces"
+    files = sorted(folder.glob(f"{name or '*'}.jsonl"))
+    if not files:
+        raise UserError(f"no traces in {folder}" + (f" called {name}.jsonl" if name else "; is it a run folder?"))
+    for path in files:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield _check(line, f"{path}:{number}")
+
+
+def _check(line: str, where: str) -> Trace:
+    try:
+        trace = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not a JSON line ({error.msg})") from None
+    if not isinstance(trace, dict) or trace.get("schema") != SCHEMA:
+        found = trace.get("schema") if isinstance(trace, dict) else type(trace).__name__
+        raise UserError(f"{where}: trace schema {found}, but this callwright reads {SCHEMA}")
+    missing = [name for name in REQUIRED if name not in trace]
+    if missing:
+        raise UserError(f"{where}: a trace without {', '.join(missing)}")
+    return trace

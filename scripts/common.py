@@ -1,0 +1,72 @@
+"""What the verbs share: reading CONFIG and key=value words, the config of a checkpoint, writing --json files."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callwright.serving.errors import UserError
+
+if TYPE_CHECKING:  # the config models load pydantic's machinery, which --help can do without
+    from callwright.training.config import Config
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Config values, YAML syntax.")]
+
+_HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
+_EXTRAS = {"torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"}
+
+
+def config_from_words(words: Sequence[str], default: str) -> Config:
+    """``[CONFIG] [key=value ...]``: the first word is the config unless it is an override."""
+    from callwright.training.config import is_override, load_config
+
+    words = list(words)
+    source = default if not words or is_override(words[0]) else words.pop(0)
+    return load_config(source, words)
+
+
+def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str | None) -> Config:
+    """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint."""
+    from callwright.training.config import load_config
+
+    path = Path(checkpoint)
+    is_name = checkpoint in ("tiny", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
+    if not path.exists() and not is_name:
+        raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
+    if config is None and path.exists():
+        folder = path.resolve()
+        config = next((str(up) for up in (folder, *folder.parents) if (up / "config.yaml").is_file()), None)
+    return load_config(config or "quickstart", [f"model.path={json.dumps(checkpoint)}", *overrides])
+
+
+@contextmanager
+def train_extra() -> Iterator[None]:
+    """Turn a missing heavy library into the one line that mends it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] in _EXTRAS:
+            raise UserError(f"this needs {error.name}: pip install 'callwright[train]', or make quickstart") from None
+        raise
+
+
+def write_json(file: Path | None, value: Any) -> None:
+    """Write to ``--json FILE`` where it was given; ``-`` is standard output."""
+    if file is None:
+        return
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if str(file) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--json {file}: {error.strerror}") from None

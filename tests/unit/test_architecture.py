@@ -1,0 +1,93 @@
+"""Which way the doors between the rooms open, and what the core installation can do without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import callwright
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(callwright.__file__).parent
+ROOMS = ("serving", "envs", "training", "configs", "scripts")
+MAY_IMPORT = {
+    "serving": {"serving"},
+    "envs": {"envs", "serving"},
+    "training": {"training", "envs", "serving", "configs"},
+    "configs": {"configs"},
+    "scripts": set(ROOMS),
+}
+HEAVY = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf", "vllm")
+# Rooms of the core installation, with everything below them; and single modules of the others.
+CORE_PACKAGES = ("serving.protocol", "serving.queues", "envs.executors", "envs.tasks", "envs.rewards", "scripts")
+CORE_MODULES = ("serving.errors", "serving.progress", "envs.traces", "envs.trajectory", "training.config_docs")
+
+
+def sources() -> list[Path]:
+    return sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute names of the modules that a file imports, at any depth of its code; ``from a import b`` gives a.b."""
+    package = ("callwright", *path.relative_to(ROOT).with_suffix("").parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def test_every_room_is_linked_into_the_package() -> None:
+    assert {link.name for link in PACKAGE.iterdir() if link.is_symlink()} == set(ROOMS)
+    assert all((PACKAGE / room).resolve() == ROOT / room for room in ROOMS)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_doors_open_one_way(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    for name in imports(path):
+        first, *rest = name.split(".")
+        assert first not in ROOMS, f"{name}: the import name of a room is callwright.{first}"
+        if first == "callwright" and rest and rest[0] in ROOMS:
+            assert rest[0] in MAY_IMPORT[room], f"{room} must not import {name}"
+
+
+def test_the_core_imports_without_torch() -> None:
+    run_without_heavy(
+        f"""
+        import importlib, pkgutil
+        for name in {CORE_MODULES!r}:
+            importlib.import_module("callwright." + name)
+        for name in {CORE_PACKAGES!r}:
+            package = importlib.import_module("callwright." + name)
+            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+                importlib.import_module(module.name)
+        """
+    )
+
+
+def test_configs_load_without_torch() -> None:
+    run_without_heavy(
+        """
+        from callwright.training.config import load_config, shipped_configs
+        assert [load_config(name) for name in shipped_configs()]
+        """
+    )
+
+
+def run_without_heavy(code: str) -> None:
+    """Run code in a fresh interpreter in which every heavy library fails to import."""
+    lines = [
+        "import sys",
+        f"sys.modules.update(dict.fromkeys({HEAVY!r}))",  # None in sys.modules: importing it raises
+        *(line.removeprefix("        ") for line in code.splitlines()),
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,270 @@
+"""What a config may hold: one frozen model a section, every key with its type, default and one line of meaning.
+
+Imports without torch. Unknown keys are refused. The line under each key is its documentation: docs/configuration.md is
+made from it. The same keys run the small model on two cores and a 4B model on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from callwright.envs.tasks.registry import FAMILIES
+from callwright.envs.tasks.suite import FamilySpec
+from callwright.envs.tasks.world import WorldSpec
+
+Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0)]
+Free = dict[str, Any]
+
+
+class Section(BaseModel):
+    """A part of the config: frozen, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class Lora(Section):
+    """LoRA adapters through PEFT."""
+
+    r: Positive = 16
+    """Rank."""
+    alpha: Positive = 32
+    """Scale numerator: the update is weighted by alpha / r."""
+    dropout: Share = 0.0
+    """Dropout on the adapter's input."""
+    target_modules: Names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    """Names of the layers that get an adapter; `[all-linear]` takes every linear layer."""
+
+
+class Model(Section):
+    """The policy."""
+
+    path: str = "tiny"
+    """`tiny` (made from scratch), `smollm2` (the packaged SmolLM2-135M-Instruct), a local folder, or a hub id."""
+    lora: Lora | None = None
+    """Adapters instead of full weights; null trains every weight."""
+
+
+class Engine(Section):
+    """How tokens are sampled."""
+
+    kind: Literal["transformers"] = "transformers"
+    """The engine."""
+    max_batch: Positive = 256
+    """Rollouts that decode at once; others wait for a slot."""
+    max_context: Positive = 512
+    """Positions a rollout's cache can hold, prompt included."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes cuda where there is one."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Weights and cache of the engine and the trainer; bfloat16 is slower than float32 on most CPUs."""
+
+
+class Web(Section):
+    """The web tool: search over the local document collection."""
+
+    concurrency: Positive = 8
+    """Calls answered at once."""
+    timeout_s: Seconds = 10.0
+    """Deadline of one call; past it the call is our fault, not the policy's."""
+
+
+class Code(Section):
+    """The code tool: commands in a sandbox."""
+
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    """`none` runs model-written commands bare: for a machine that is itself thrown away afterwards."""
+    workers: Positive = 2
+    """Commands run at once."""
+    timeout_s: Seconds = 10.0
+    """Time limit of one command; past it the call is the policy's fault."""
+    memory_mb: Positive = 512
+    """Memory limit of one command."""
+    output_kb: Positive = 16
+    """Output kept of one command; the rest is cut and the record says so."""
+
+
+class Azure(Section):
+    """The azure tool: one Azure CLI command a call. Answers "not configured" until an account is there."""
+
+    concurrency: Positive = 2
+    """Calls answered at once."""
+    timeout_s: Seconds = 60.0
+    """Deadline of one call."""
+
+
+class Executors(Section):
+    """What runs the calls, one section a tool."""
+
+    web: Web = Web()
+    code: Code = Code()
+    azure: Azure = Azure()
+
+
+class Budgets(Section):
+    """What one rollout may spend. The first spent ends it: as the policy's fault, save `wall_s`, which is ours."""
+
+    turn_tokens: Positive = 64
+    """Tokens sampled in one turn."""
+    policy_tokens: Positive = 256
+    """Tokens sampled in the whole rollout."""
+    context: Positive = 512
+    """Tokens of the whole rollout: prompt, sampled and results."""
+    calls: Positive = 4
+    """Valid tool calls."""
+    invalid_calls: Count = 0
+    """Rejected calls that are forgiven: each is answered with its rejection."""
+    wall_s: Seconds = 120.0
+    """Seconds of wall clock, tools included."""
+
+
+class Tasks(Section):
+    """What the policy is asked: procedural families over an invented world, or the rows of a benchmark file."""
+
+    world: WorldSpec = WorldSpec()
+    families: dict[str, FamilySpec] = {}
+    """The mix: a family's name -> its weight and dials."""
+    path: str | None = None
+    """A benchmark's JSONL file or hub id (GSM8K) in place of the families."""
+
+    @model_validator(mode="after")
+    def _known_families(self) -> Self:
+        """Refuse an unknown family or dial here, in one line, not when the first task is drawn."""
+        for name, spec in self.families.items():
+            kind = spec.kind or name
+            if kind not in FAMILIES:
+                raise ValueError(f"families.{name}: no task family {kind}; there are {', '.join(FAMILIES)}")
+            dials = FAMILIES[kind].dials_type
+            try:
+                dials.model_validate(spec.dials)
+            except ValidationError as error:
+                first = error.errors()[0]
+                dial = ".".join(map(str, first["loc"][:1]))
+                known = ", ".join(dials.model_fields) or "none"
+                raise ValueError(f"families.{name}.dials.{dial}: {first['msg']} (its dials: {known})") from None
+        return self
+
+
+class WarmStart(Section):
+    """Supervised start on traces of scripted solvers (TRL SFT)."""
+
+    checkpoint: str | None = None
+    """A checkpoint to start from instead; the steps below are then skipped."""
+    steps: Count = 380
+    """Optimizer steps; 0 starts GRPO from the model as it is."""
+    batch: Positive = 64
+    """Traces a step."""
+    lr: Rate = 3e-3
+    """AdamW learning rate."""
+    muon_lr: Rate | None = None
+    """Learning rate of Muon on the hidden matrices; null leaves them to AdamW."""
+    guess_share: Share = 0.55
+    """Share of traces, in the last steps, that answer with a guess instead of calling tools."""
+    trl: Free = {}
+    """Passed unrenamed to trl.SFTConfig."""
+
+
+class Grpo(Section):
+    """GRPO through TRL."""
+
+    steps: Count = 40
+    """Batches of rollouts; each is used for `trl.num_iterations` updates."""
+    minutes: Seconds | None = None
+    """Wall limit: stop after the step that passes it, checkpoint and evaluate."""
+    prompts_per_step: Positive = 32
+    """Tasks a batch."""
+    num_generations: Annotated[int, Field(ge=2)] = 8
+    """Rollouts a task: the group that a reward is compared with."""
+    temperature: Rate = 1.0
+    """Sampling temperature."""
+    deadline_s: Seconds = 120.0
+    """A batch closes after this long; what comes later is late and trains nothing."""
+    max_infra_share: Share = 0.25
+    """The run stops and says why once this share of a batch failed through no fault of the policy."""
+    resample_zero_variance: bool = False
+    """Replace groups whose rewards are all equal by fresh ones, once a step."""
+    trl: Free = {}
+    """Passed unrenamed to trl.GRPOConfig (loss_type, epsilon_high, num_iterations, learning_rate, ...)."""
+
+
+class Eval(Section):
+    """Evaluation before, during and after training, on tasks that training never draws."""
+
+    n: Positive = 512
+    """Tasks with new seeds."""
+    n_slices: Count = 256
+    """Tasks in each other slice (unseen template, composition, length)."""
+    samples: Positive = 1
+    """Sampled rollouts a task; greedy takes one."""
+    every: Count = 0
+    """GRPO steps between evaluations of new seeds; 0 evaluates before and after only."""
+    temperature: Rate = 1.0
+    """Temperature of the sampled evaluation."""
+
+
+class Checkpoint(Section):
+    """Checkpoints in runs/NAME/checkpoints."""
+
+    every: Count = 10
+    """GRPO steps between checkpoints; 0 keeps only the last."""
+    keep: Positive = 2
+    """Checkpoints that stay; older ones are removed."""
+
+
+class Tracking(Section):
+    """Weights & Biases, beside the metrics.jsonl that every run has."""
+
+    wandb: Literal["auto", "off"] = "off"
+    """`auto` syncs where WANDB_API_KEY is set and records offline elsewhere."""
+    project: str = "callwright"
+    """Project name."""
+
+
+class Config(Section):
+    """A whole run: these keys and the sections below."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    """The run folder is runs/NAME."""
+    seed: Count = 0
+    """Root of every random number: tasks, sampling and initialisation are addressed from it."""
+    deterministic: bool = False
+    """Fix admission and turn order: bit-equal on a rerun and on a resume, a little slower."""
+    dialect: Literal["tags"] = "tags"
+    """How a model writes calls."""
+    tools: Names = ("web", "code")
+    """Tools that are declared to the model and run."""
+    system_prompt: Literal["none", "full"] = "full"
+    """`full` explains the protocol and the tools; `none` suits a model that was warm-started on it."""
+    model: Model = Model()
+    engine: Engine = Engine()
+    executors: Executors = Executors()
+    budgets: Budgets = Budgets()
+    tasks: Tasks = Tasks()
+    warm_start: WarmStart = WarmStart()
+    grpo: Grpo = Grpo()
+    eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
+    tracking: Tracking = Tracking()
+
+
+def sections_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside a field's type: `Lora | None` holds Lora, `dict[str, FamilySpec]` holds FamilySpec."""
+    return [
+        kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type) and issubclass(kind, BaseModel)
+    ]
+
+
+def config_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:
+    """(dotted key, the model that holds it, its name there) of every key; NAME stands for a key of a free name."""
+    for name, field in model.model_fields.items():
+        yield prefix + name, model, name
+        below = f"{prefix}{name}.NAME." if get_origin(field.annotation) is dict else f"{prefix}{name}."
+        for section in sections_in(field.annotation):
+            yield from config_keys(section, below)
