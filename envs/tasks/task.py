@@ -1,15 +1,15 @@
 """One task row: a question, what may be called, the gold plan and the gold answer.
 
-Invariants: a task is immutable and addressed by ``key`` (family, split, template and seed rebuild it bit for bit); the
-answer never stands in the question; running ``plan`` through the real executors and then answering ``answer`` earns
-reward 1.0 (the gold check).
+Invariants: a task is immutable and addressed by ``key`` (with the suite's seed it rebuilds the task bit for bit); the
+answer never stands in the question of a procedural task; running ``plan`` through the real executors and then answering
+``answer`` earns reward 1.0 (the gold check).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Task:
 
     ``tests`` holds Python assert lines for families that are paid by unit tests run in the code executor; the name
     ``answer`` in them is the submitted solution. ``guesses`` are plausible wrong answers (what a policy that does not
-    call tools would say). ``slice`` is the evaluation slice the row belongs to.
+    call tools would say). ``slice`` is the evaluation slice the row belongs to, ``train`` or ``benchmark``. ``scorer``
+    says how an answer without ``tests`` is compared. ``grounded``: the last gold observation contains the answer.
     """
 
     key: str
@@ -39,3 +40,5 @@ class Task:
     slice: str = "new_seeds"
     template: str = ""
     accepted: tuple[str, ...] = field(default_factory=tuple)
+    scorer: Literal["exact", "numeric"] = "exact"
+    grounded: bool = True

@@ -1,0 +1,40 @@
+"""The one grading function: a task, the submitted solution and a way to call a tool give a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from callwright.envs.rewards.correct import is_correct
+from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
+from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
+from callwright.envs.tasks.task import Task
+from callwright.serving.protocol.values import ToolCall
+from callwright.serving.queues.reply import CallStatus, Reply
+
+CallTool = Callable[[ToolCall], Awaitable[Reply]]
+
+
+async def grade(
+    task: Task, solution: str | None, call: CallTool, *, clean: bool = True, weights: RewardWeights | None = None
+) -> Reward:
+    """Grades one finished rollout.
+
+    ``solution`` is None where the rollout did not finish; that, and a blank one, earns nothing. ``clean`` says that no
+    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the tests could not be run.
+    """
+    paid = weights or RewardWeights()
+    if solution is None or not solution.strip():
+        return Reward({"correct": 0.0, "clean": 0.0}, success=False)
+    success = is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
+    return Reward({"correct": paid.correct * success, "clean": paid.clean * clean}, success)
+
+
+async def _passes(solution: str, tests: str, call: CallTool) -> bool:
+    if len(solution) > LONGEST_SOLUTION:
+        return False
+    run = grading_run(solution, tests)
+    reply = await call(run.call)
+    # A refusal of the grader's own call is no verdict on the solution either.
+    if reply.status in (CallStatus.INFRA_FAULT, CallStatus.REJECTED):
+        raise GradingFault(f"unit tests were not run: {reply.status}: {reply.cause}")
+    return run.passed(reply.record)

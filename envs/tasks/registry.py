@@ -1,0 +1,23 @@
+"""The procedural task families by name. A new family is one file and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callwright.envs.tasks.absent import Absent
+from callwright.envs.tasks.compute import Compute
+from callwright.envs.tasks.direct import Direct
+from callwright.envs.tasks.family import Family
+from callwright.envs.tasks.lookup import Lookup
+from callwright.envs.tasks.lookup_compute import LookupCompute
+from callwright.envs.tasks.unit_tests import UnitTests
+
+FAMILIES: Mapping[str, type[Family[Any]]] = {
+    "lookup": Lookup,
+    "compute": Compute,
+    "lookup_compute": LookupCompute,
+    "unit_tests": UnitTests,
+    "direct": Direct,
+    "absent": Absent,
+}

@@ -1,0 +1,172 @@
+"""The invented world that the search corpus and the look-up tasks share: one document an entity.
+
+Invariants: a world is rebuilt bit for bit from its seed and its spec; the training, evaluation and long pools share no
+entity and no owner crosses a pool; a search for an entity's name ranks its own current document first; an absent name
+has no document. Names are consonants without S and Y, so that a stemming index never merges two of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+LETTERS = "BCDFGHJKLMNPQRTVWXZ"
+_DEPOTS = ("north", "south", "east", "west", "harbour", "hill")  # words, lest a search for a name finds a depot
+_CROWDED = 0.6  # a name space fuller than this leaves too few absent names to draw from
+
+Pool = Literal["train", "eval", "long"]
+POOLS: tuple[Pool, ...] = ("train", "eval", "long")
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else value
+
+
+Choices = Annotated[tuple[int, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+"""A dial that is one number or a list of equally likely ones."""
+
+
+class WorldSpec(BaseModel):
+    """The world's dials. Lengths count characters; the long pool is one longer than the longest in training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    entities: int = Field(default=3000, ge=4, description="entities that training asks about")
+    eval_entities: int = Field(default=1000, ge=4, description="entities kept for evaluation")
+    long_entities: int = Field(default=500, ge=4, description="evaluation entities with longer names and codes")
+    name_length: Choices = (3,)
+    code_digits: Choices = (3,)
+    extra_attributes: int = Field(default=0, ge=0, le=2, description="facts that nobody asks for: depot, then stock")
+    distractors: float = Field(default=0.0, ge=0, le=1, description="share of entities that another document mentions")
+    stale: float = Field(default=0.0, ge=0, le=1, description="share of entities with an outdated duplicate document")
+
+    @model_validator(mode="after")
+    def _fits(self) -> WorldSpec:
+        if not all(2 <= length <= 6 for length in self.name_length):
+            raise ValueError("name_length must lie between 2 and 6")
+        if not all(1 <= digits <= 12 for digits in self.code_digits):
+            raise ValueError("code_digits must lie between 1 and 12")
+        room = min(len(LETTERS) ** length for length in self.name_length) * len(self.name_length)
+        wanted = self.entities + self.eval_entities
+        if wanted > _CROWDED * room:
+            raise ValueError(f"{wanted} entities crowd the {room} names of length {self.name_length}: lengthen them")
+        return self
+
+    @property
+    def k(self) -> int:
+        """How many results a gold search asks for: more than one where outdated duplicates have to be told apart."""
+        return 3 if self.stale else 1
+
+    def name_lengths(self, pool: Pool) -> tuple[int, ...]:
+        """The lengths of a pool's names."""
+        return (max(self.name_length) + 1,) if pool == "long" else self.name_length
+
+    def digits(self, pool: Pool) -> tuple[int, ...]:
+        """The lengths of a pool's codes."""
+        return (max(self.code_digits) + 1,) if pool == "long" else self.code_digits
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One invented thing. ``extras`` are attributes that no question asks for."""
+
+    name: str
+    code: str
+    owner: str
+    extras: tuple[tuple[str, str], ...] = ()
+
+
+def number(rng: random.Random, digits: int) -> int:
+    """A random integer of exactly ``digits`` decimal digits."""
+    return rng.randrange(10 ** (digits - 1), 10**digits)
+
+
+def word(rng: random.Random, length: int) -> str:
+    """A random run of name letters."""
+    return "".join(rng.choice(LETTERS) for _ in range(length))
+
+
+class World:
+    """All entities of one seed, and the documents that describe them."""
+
+    def __init__(self, seed: int, spec: WorldSpec | None = None) -> None:
+        self.seed = seed
+        self.spec = spec or WorldSpec()
+        self._entities: dict[str, Entity] = {}
+        self._pools: dict[Pool, tuple[str, ...]] = {}
+        sizes = {"train": self.spec.entities, "eval": self.spec.eval_entities, "long": self.spec.long_entities}
+        for pool in POOLS:
+            self._pools[pool] = self._populate(pool, sizes[pool])
+
+    @property
+    def entities(self) -> Mapping[str, Entity]:
+        """Every entity by its name."""
+        return self._entities
+
+    def names(self, pool: Pool) -> tuple[str, ...]:
+        """The names of one pool, in a fixed order."""
+        return self._pools[pool]
+
+    def chain(self, name: str, hops: int) -> list[Entity]:
+        """The entity, its owner, the owner's owner, ...: ``hops`` of them."""
+        found = [self._entities[name]]
+        while len(found) < hops:
+            found.append(self._entities[found[-1].owner])
+        return found
+
+    def absent(self, rng: random.Random, pool: Pool) -> str:
+        """A name of the pool's lengths that no document mentions."""
+        while True:
+            name = word(rng, rng.choice(self.spec.name_lengths(pool)))
+            if name not in self._entities:
+                return name
+
+    def documents(self) -> Iterator[tuple[str, str]]:
+        """The search corpus as (title, text), in an order that says nothing of the pools."""
+        rng = self._rng("documents")
+        pages = [
+            page for pool in POOLS for name in self._pools[pool] for page in self._pages(self._entities[name], pool)
+        ]
+        rng.shuffle(pages)
+        yield from pages
+
+    def _rng(self, *address: object) -> random.Random:
+        return random.Random("|".join(map(str, ("world", self.seed, *address))))
+
+    def _populate(self, pool: Pool, size: int) -> tuple[str, ...]:
+        rng, lengths, digits = self._rng(pool), self.spec.name_lengths(pool), self.spec.digits(pool)
+        names: dict[str, None] = {}
+        while len(names) < size:
+            name = word(rng, lengths[len(names) % len(lengths)])
+            if name not in self._entities:
+                names[name] = None
+        ring = list(names)
+        # Owners form one ring, so that no chain of owners comes back to where it began.
+        for name, owner in zip(ring, ring[1:] + ring[:1], strict=True):
+            self._entities[name] = self._entity(rng, name, owner, digits)
+        return tuple(ring)
+
+    def _entity(self, rng: random.Random, name: str, owner: str, digits: tuple[int, ...]) -> Entity:
+        extras = (("depot", rng.choice(_DEPOTS)), ("stock", str(number(rng, rng.choice(digits)))))
+        code = str(number(rng, rng.choice(digits)))
+        return Entity(name, code, owner, extras[: self.spec.extra_attributes])
+
+    def _pages(self, entity: Entity, pool: Pool) -> Iterator[tuple[str, str]]:
+        rng = self._rng("pages", entity.name)
+        yield entity.name, _text(rng, entity, entity.code, entity.owner)
+        if rng.random() < self.spec.stale:
+            code = str(number(rng, len(entity.code)))
+            yield f"{entity.name} (old)", _text(rng, entity, code, rng.choice(self._pools[pool]))
+        if rng.random() < self.spec.distractors:
+            note, pens = number(rng, 4), number(rng, len(entity.code))
+            yield f"note {note}", f"note {note} tells that {entity.name} lost a box with {pens} pens."
+
+
+def _text(rng: random.Random, entity: Entity, code: str, owner: str) -> str:
+    facts = [("code", code), ("owner", owner), *entity.extras]
+    rng.shuffle(facts)
+    return " ".join(f"{entity.name} {attribute} {value}." for attribute, value in facts)
