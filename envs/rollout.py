@@ -1,0 +1,278 @@
+"""The one rollout function: turns of generation looped with tools. Training, evaluation and chat all call it.
+
+Invariants: a rollout always returns, with one outcome; history is spliced, never re-rendered; a rejected call is an
+observation and never runs; a failure of ours (broker, executor, engine, wall clock) is an infra fault, never a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from callwright.envs.rewards import GradingFault, Reward
+from callwright.envs.tasks.task import Task
+from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Engine, EngineError, Sampling
+from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
+from callwright.serving.protocol.dialects import get_dialect
+from callwright.serving.queues.dispatcher import CallStatus, Reply
+from callwright.serving.turn import OnEvent, Turn, turn
+
+CallTool = Callable[[ToolCall], Awaitable[Reply]]
+
+
+class Grader(Protocol):
+    """Turns a finished rollout into a reward; may call tools (unit tests), and raises GradingFault when that fails."""
+
+    async def __call__(self, task: Task, solution: str | None, call: CallTool, *, clean: bool) -> Reward: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a rollout may spend: tokens a turn, sampled tokens in all, context tokens, calls, rejected calls, seconds."""
+
+    turn_tokens: int = 128
+    policy_tokens: int = 512
+    context: int = 1024
+    calls: int = 4
+    invalid_calls: int = 1
+    wall_s: float = 120.0
+    result_chars: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call that ran, and what came back. ``record`` is the executor's output, verbatim."""
+
+    tool: str
+    body: str
+    status: CallStatus
+    record: str
+    cause: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that turns a context into a turn: the engine, the tokenizer, the dialect and the declared tools."""
+
+    engine: Engine
+    codec: Codec
+    tools: tuple[Tool, ...]
+    dialect: str = "tags"
+    sampling: Sampling = field(default_factory=Sampling)
+    system_prompt: bool = True
+
+    def prompt_ids(self, question: str) -> list[int]:
+        """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer starts."""
+        system = get_dialect(self.dialect).system_prompt(self.tools) if self.system_prompt else None
+        messages = [{"role": "system", "content": system}] if system else []
+        return self.codec.prompt([*messages, {"role": "user", "content": question}])
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One attempt at one task, complete: tokens, calls, verdicts, reward and timing."""
+
+    task: Task
+    sample: int
+    trajectory: Trajectory = field(default_factory=Trajectory)
+    calls: list[CallRecord] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    violations: int = 0
+    events: list[Event] = field(default_factory=list)
+    solution: str | None = None
+    reward: Reward | None = None
+    seconds: float = 0.0
+    tool_seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended. Raises RuntimeError while it runs."""
+        if self.trajectory.outcome is None:
+            raise RuntimeError("the rollout has not ended")
+        return self.trajectory.outcome
+
+    @property
+    def success(self) -> bool:
+        return self.reward is not None and self.reward.success
+
+    @property
+    def total_reward(self) -> float | None:
+        """The reward that counts in the group; None for a row that must stay out of it."""
+        if not self.outcome.in_baseline:
+            return None
+        return 0.0 if self.reward is None else self.reward.total
+
+
+async def rollout(
+    task: Task,
+    policy: Policy,
+    call_tool: CallTool,
+    grade: Grader,
+    budgets: Budgets,
+    *,
+    key: int,
+    session: str,
+    sample: int = 0,
+    prefill: str = "",
+    on_event: OnEvent | None = None,
+) -> Rollout:
+    """Run one task to its outcome. Never raises for a failure of the policy, an executor or the engine.
+
+    ``key`` addresses the random numbers; ``session`` names the rollout to the engine; ``prefill`` is given text put in the
+    policy's mouth (the closed-book score opens the solution this way). Cancelling the task ends it as ``cancelled`` and
+    re-raises.
+    """
+    state = Rollout(task=task, sample=sample)
+    loop = _Loop(state, policy, call_tool, budgets, key, session, on_event)
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(budgets.wall_s):
+            await loop.run(prefill)
+            if state.trajectory.outcome is None:
+                clean = not state.rejections and not state.violations
+                state.reward = await grade(task, state.solution, call_tool, clean=clean)
+                state.trajectory.finish(Outcome.SCORED)
+    except TimeoutError:
+        _fault(state, f"wall clock: {budgets.wall_s:g} s passed while {loop.waiting_for}")
+    except (EngineError, GradingFault) as error:
+        _fault(state, str(error))
+    except asyncio.CancelledError:
+        if state.trajectory.outcome is None:
+            state.trajectory.finish(Outcome.CANCELLED, f"while {loop.waiting_for}")
+        raise
+    finally:
+        state.seconds = time.monotonic() - started
+        policy.engine.release(session)
+    return state
+
+
+def _fault(state: Rollout, cause: str) -> None:
+    if state.trajectory.outcome is None:
+        state.reward = None
+        state.trajectory.finish(Outcome.INFRA_FAULT, cause)
+
+
+@dataclass(slots=True)
+class _Loop:
+    """The turns of one rollout. Ends with an outcome set (a fault) or unset (the policy finished: grade it)."""
+
+    state: Rollout
+    policy: Policy
+    call_tool: CallTool
+    budgets: Budgets
+    key: int
+    session: str
+    on_event: OnEvent | None
+    waiting_for: str = "starting"
+
+    async def run(self, prefill: str) -> None:
+        trajectory, policy = self.state.trajectory, self.policy
+        trajectory.append(Given(tuple(policy.prompt_ids(self.state.task.question))))
+        if prefill:
+            trajectory.append(Given(tuple(policy.codec.markers(prefill))))
+        self._event(Event(EventType.USER, self.state.task.question))
+        while trajectory.outcome is None:
+            room = self._room()
+            if room <= 0:
+                trajectory.finish(Outcome.POLICY_FAULT, "the token budget is spent")
+                return
+            taken = await self._turn(room, prefill)
+            prefill = ""
+            if taken.parser.solution is not None:
+                self.state.solution = taken.parser.solution
+                return
+            if taken.over_budget:
+                trajectory.finish(Outcome.POLICY_FAULT, "a turn ran out of its token budget")
+            elif not await self._answer(taken):
+                return
+
+    def _room(self) -> int:
+        trajectory, budgets = self.state.trajectory, self.budgets
+        return min(
+            budgets.turn_tokens,
+            budgets.policy_tokens - trajectory.sampled_tokens,
+            budgets.context - len(trajectory.ids),
+        )
+
+    async def _turn(self, room: int, prefill: str) -> Turn:
+        policy, trajectory = self.policy, self.state.trajectory
+        self.waiting_for = "the engine generates a turn"
+        parser = Parser(dialect=policy.dialect, tools=list(policy.tools))
+        if prefill:
+            parser.feed(prefill)
+        taken = await turn(
+            policy.engine,
+            policy.codec,
+            parser,
+            trajectory.ids,
+            max_new_tokens=room,
+            sampling=policy.sampling,
+            key=self.key,
+            session=self.session,
+            on_event=self.on_event,
+        )
+        completion = taken.completion
+        trajectory.append(Sampled(completion.ids, completion.logprobs, completion.version))
+        self.state.events += taken.events
+        self.state.rejections += parser.rejections
+        self.state.violations += len(parser.violations)
+        return taken
+
+    async def _answer(self, taken: Turn) -> bool:
+        """Run the turn's call, or render its rejection. False: there is nothing to answer, the policy is done."""
+        parser, state = taken.parser, self.state
+        if parser.calls:
+            if len(state.calls) + len(parser.calls) > self.budgets.calls:
+                state.trajectory.finish(Outcome.POLICY_FAULT, f"more than {self.budgets.calls} calls")
+                return False
+            await self._run_calls(parser.calls)
+        elif parser.rejections:
+            if len(state.rejections) > self.budgets.invalid_calls:
+                state.trajectory.finish(Outcome.POLICY_FAULT, f"rejected call: {parser.rejections[-1].code}")
+                return False
+            dialect = get_dialect(self.policy.dialect)
+            self._splice(dialect.render_rejection(parser.rejections[-1], self.policy.tools).text)
+        else:
+            return False
+        return True
+
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+        dialect = get_dialect(self.policy.dialect)
+        self.waiting_for = "the executor of " + ", ".join(call.name for call in calls)
+        started = time.monotonic()
+        replies = await asyncio.gather(*(self.call_tool(call) for call in calls))
+        self.state.tool_seconds += time.monotonic() - started
+        for call, reply in zip(calls, replies, strict=True):
+            record = reply.record.decode(errors="replace")
+            self.state.calls.append(
+                CallRecord(call.name, call.body().decode(), reply.status, record, reply.cause, reply.seconds)
+            )
+            if reply.status is CallStatus.INFRA_FAULT:
+                if self.state.trajectory.outcome is None:
+                    self.state.trajectory.finish(Outcome.INFRA_FAULT, f"{call.name}: {reply.cause}")
+                continue
+            ok = reply.status is CallStatus.OK
+            counts: Mapping[str, int] = {"tools_executed": 1, "success_count": int(ok), "failure_count": int(not ok)}
+            self._event(Event(EventType.RESULT, record, counts))
+            if self.state.trajectory.outcome is None:
+                self._splice(dialect.render_result(reply.record, call.name, self.budgets.result_chars).text)
+
+    def _splice(self, text: str) -> None:
+        """Append a result as given ids: markers around plain text."""
+        dialect = get_dialect(self.policy.dialect)
+        ids = self.policy.codec.wrapped(dialect.result_open, text, dialect.result_close)
+        if len(self.state.trajectory.ids) + len(ids) >= self.budgets.context:
+            self.state.trajectory.finish(Outcome.POLICY_FAULT, "the context budget is spent")
+        else:
+            self.state.trajectory.append(Given(tuple(ids)))
+
+    def _event(self, event: Event) -> None:
+        self.state.events.append(event)
+        if self.on_event is not None:
+            self.on_event(event)

@@ -1,0 +1,99 @@
+"""Text to ids and back, without ever letting text become a marker.
+
+Invariants: user and tool text is encoded with special tokens off; only what a dialect or chat template declares as a marker
+may become one; sampled ids are decoded, never encoded again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_REPLACEMENT = "\ufffd"  # what a decoder shows for bytes that are not (yet) a character
+_SLOT = "\ue000{}\ue001"  # private-use characters, taken out of any text that is put between them
+
+
+class Codec:
+    """A tokenizer, seen as the two operations that token identity allows."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int | None = None) -> None:
+        self.tokenizer = tokenizer
+        self._vocab_size = max(vocab_size or 0, len(tokenizer))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text: a marker or control token written in it stays plain text."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+    def markers(self, text: str) -> list[int]:
+        """Ids of text that the system itself writes, where markers and control tokens count."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def wrapped(self, opener: str, text: str, closer: str) -> list[int]:
+        """Ids of plain text between two markers."""
+        return [*self.markers(opener), *self.encode(text), *self.markers(closer)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The exact text of ids, control tokens included."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Ids of a conversation up to where the assistant speaks, through the model's own chat template.
+
+        The template is rendered around placeholders and the contents are encoded apart, so that no content can close its
+        turn or forge another. Raises ValueError when the tokenizer has no template.
+        """
+        if not self.tokenizer.chat_template:
+            raise ValueError("the tokenizer has no chat template; the model cannot be prompted")
+        slots = [{**message, "content": _SLOT.format(i)} for i, message in enumerate(messages)]
+        frame = self.tokenizer.apply_chat_template(slots, tokenize=False, add_generation_prompt=True)
+        ids: list[int] = []
+        for position, part in enumerate(re.split(r"\ue000(\d+)\ue001", frame)):
+            if position % 2:
+                ids += self.encode(messages[int(part)]["content"])
+            elif part:
+                ids += self.markers(part)
+        return ids
+
+    @cached_property
+    def eos(self) -> frozenset[int]:
+        """The end tokens of a turn."""
+        ids = self.tokenizer.eos_token_id
+        return frozenset(ids if isinstance(ids, list) else [] if ids is None else [ids])
+
+    @cached_property
+    def closers(self) -> NDArray[np.bool_]:
+        """Per id of the vocabulary: whether its text has a ``>``, without which no marker can close."""
+        mask = np.zeros(self._vocab_size, dtype=np.bool_)
+        for token, index in self.tokenizer.get_vocab().items():
+            mask[index] = ">" in token
+        return mask
+
+    @cached_property
+    def every(self) -> NDArray[np.bool_]:
+        """Per id of the vocabulary: true. For callers who want to see each token."""
+        return np.ones(self._vocab_size, dtype=np.bool_)
+
+
+class Decoder:
+    """Incremental decoding: each call returns the text that the new ids completed, holding back a half character."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._start = 0  # where the window that gives context to the next piece begins
+        self._read = 0  # up to where text was returned
+
+    def push(self, ids: Sequence[int], final: bool = False) -> str:
+        """New text for ``ids``, the whole turn so far. ``final`` gives out a half character as it stands."""
+        if len(ids) == self._read:
+            return ""
+        known = self._codec.decode(ids[self._start : self._read])
+        text = self._codec.decode(ids[self._start :])
+        if text.endswith(_REPLACEMENT) and not final:
+            return ""
+        self._start, self._read = self._read, len(ids)
+        return text[len(known) :]

@@ -1,0 +1,102 @@
+"""The engine interface: token ids in, token ids out.
+
+Invariants: an engine never sees text and never re-tokenises; a completion's ids are exactly what was sampled, one logprob
+an id, taken from the distribution that was sampled from; randomness is addressed by the request's ``key`` and the
+token's position, so neither batching nor arrival order changes a draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+StopCheck = Callable[[Sequence[int]], bool]
+"""Called with the turn's ids so far, after each token that ``watch`` marks; true ends the turn. Runs off the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw a token. ``temperature`` 0 is greedy (logprobs are then those of temperature 1)."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # the stop check said so
+    EOS = "eos"  # the policy sampled an end token
+    LENGTH = "length"  # max_new_tokens, or the engine's context, ran out
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One turn to generate.
+
+    ``ids``: the whole context. ``session`` names the rollout, so that an engine may keep its key/value cache between turns.
+    ``watch``: boolean mask over the vocabulary; the stop check runs only after tokens it marks (None: after none).
+    ``on_token`` is called off the event loop with each id, for streaming.
+    """
+
+    ids: Sequence[int]
+    max_new_tokens: int
+    sampling: Sampling
+    key: int
+    session: str
+    eos: frozenset[int] = frozenset()
+    watch: NDArray[np.bool_] | None = None
+    stop: StopCheck | None = None
+    on_token: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What was sampled: ``len(ids) == len(logprobs)``; ``version`` is the policy version that sampled it."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    reason: FinishReason
+    version: int = 0
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters since the engine started; tokens are sampled tokens, seconds are wall time spent in forward passes."""
+
+    sampled_tokens: int = 0
+    prefill_tokens: int = 0
+    reused_tokens: int = 0
+    decode_steps: int = 0
+    decode_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Where tokens come from."""
+
+    @property
+    def version(self) -> int:
+        """The policy version that the next token is sampled from."""
+        ...
+
+    async def generate(self, request: Request) -> Completion:
+        """Sample one turn. Cancelling the awaiting task frees the engine's place for it.
+
+        Raises EngineError when the engine itself failed (an infra fault, never the policy's).
+        """
+        ...
+
+    def release(self, session: str) -> None:
+        """Say that no further turn of this session will come."""
+        ...
+
+
+class EngineError(RuntimeError):
+    """The engine failed; the rollout that waited for it is an infra fault."""

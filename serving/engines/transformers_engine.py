@@ -1,0 +1,237 @@
+"""Continuous batching over any transformers causal LM, in a thread of its own.
+
+Invariants: the forward pass runs off the event loop; a session that waits for its tool holds no place in the batch, only
+its key/value row; every job ends in exactly one completion, error or cancellation. With ``barrier`` on (deterministic
+mode) a wave starts only when every open session waits, and runs in the order of the jobs' keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request
+from callwright.serving.engines.rows import Rows
+from callwright.serving.engines.sampler import sample, uniforms
+
+ADMISSION_INTERVAL = 4  # decode steps between admissions while a batch runs: few wide prefills beat many narrow ones
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    request: Request
+    future: asyncio.Future[Completion]
+    loop: asyncio.AbstractEventLoop
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    cancelled: bool = False
+
+
+class TransformersEngine:
+    """Token in, token out, over a model that lives in this process.
+
+    ``rows``: sessions held at once; ``context``: the longest context in tokens, prompt and completion together.
+    """
+
+    def __init__(self, model: Any, *, rows: int = 64, context: int = 1024, barrier: bool = False) -> None:
+        self._model = model
+        self._rows: Rows[_Job] = Rows(model, rows, context)
+        self._barrier = barrier
+        self._open: set[str] = set()
+        self._wave: list[_Job] = []
+        self._inbox: list[_Job] = []
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._version = 0
+        self._steps_since_admission = 0
+        self.stats = EngineStats()
+        self._thread = threading.Thread(target=self._run, name="callwright-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def context(self) -> int:
+        """The longest context in tokens."""
+        return self._rows.context
+
+    def set_version(self, version: int) -> None:
+        """Say that the weights changed: forget every cached key and value. Raises EngineError with turns in flight."""
+        with self._condition:
+            if self._inbox or self._wave or self._rows.active:
+                raise EngineError("the weights changed while turns were in flight")
+            self._rows.forget()
+            self._version = version
+
+    def open(self, sessions: Iterable[str]) -> None:
+        """Announce the sessions of the next group of rollouts; the barrier waits for all of them."""
+        with self._condition:
+            if self._barrier and not self._open:
+                self._rows.forget()
+            self._open.update(sessions)
+
+    def release(self, session: str) -> None:
+        with self._condition:
+            self._open.discard(session)
+            self._rows.release(session)
+            self._condition.notify()
+
+    async def generate(self, request: Request) -> Completion:
+        if len(request.ids) >= self._rows.context:
+            return Completion((), (), FinishReason.LENGTH, self._version)
+        loop = asyncio.get_running_loop()
+        job = _Job(request, loop.create_future(), loop)
+        with self._condition:
+            if self._stopping:
+                raise EngineError("the engine is closed")
+            self._inbox.append(job)
+            self._condition.notify()
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            job.cancelled = True
+            raise
+
+    def close(self) -> None:
+        """Stop the thread; jobs in flight fail with EngineError. Safe to repeat."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        self._thread.join(timeout=60)
+
+    def _ready(self) -> bool:
+        """Whether there is something to do now (called with the lock held)."""
+        if self._stopping or self._rows.active or self._wave:
+            return True
+        if not self._barrier:
+            return bool(self._inbox)
+        waiting = {job.request.session for job in self._inbox if not job.cancelled}
+        return bool(waiting) and self._open <= waiting
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(self._ready)
+                if self._stopping:
+                    self._fail(EngineError("the engine is closed"))
+                    return
+                if not self._barrier:
+                    self._wave += self._inbox
+                    self._inbox = []
+                elif not self._wave and not self._rows.active:
+                    self._wave = sorted(self._inbox, key=lambda job: (job.request.key, job.request.session))
+                    self._inbox = []
+            try:
+                with torch.inference_mode():
+                    self._admit()
+                    if self._rows.active:
+                        self._decode()
+            except Exception as error:
+                # The engine's own failure: every turn in flight learns of it, and the thread lives on for the next.
+                with self._condition:
+                    self._fail(EngineError(f"{type(error).__name__}: {error}"))
+                    self._rows.forget()
+
+    def _admit(self) -> None:
+        self._steps_since_admission += 1
+        if self._rows.active and self._steps_since_admission < ADMISSION_INTERVAL:
+            return
+        self._steps_since_admission = 0
+        while self._wave and self._rows.has_room(self._wave[0].request.session):
+            job = self._wave.pop(0)
+            if not job.cancelled:
+                self._rows.place(job.request.session, job.request.ids, job)
+        started = time.perf_counter()
+        computed, reused = self._rows.prefill()
+        if computed:
+            self.stats.prefill_tokens += computed
+            self.stats.reused_tokens += reused
+            self.stats.prefill_seconds += time.perf_counter() - started
+
+    def _decode(self) -> None:
+        started = time.perf_counter()
+        jobs = self._rows.jobs()
+        logits = self._rows.forward()
+        positions = self._rows.positions().astype(np.uint64) + np.uint64(1)
+        keys = np.array([job.request.key for job in jobs], dtype=np.uint64)
+        settings = [job.request.sampling for job in jobs]
+        device = logits.device
+        tokens, logprobs = sample(
+            logits,
+            torch.from_numpy(uniforms(keys, positions)).to(device),
+            torch.tensor([s.temperature for s in settings], device=device),
+            torch.tensor([s.top_p for s in settings], device=device),
+            torch.tensor([s.top_k for s in settings], device=device),
+        )
+        chosen = tokens.tolist()
+        self._rows.advance(chosen)
+        finished = [
+            (index, job, reason)
+            for index, (job, token, logprob) in enumerate(zip(jobs, chosen, logprobs.tolist(), strict=True))
+            if (reason := self._take(job, token, logprob)) is not None
+        ]
+        self.stats.sampled_tokens += len(jobs)
+        self.stats.decode_steps += 1
+        self.stats.decode_seconds += time.perf_counter() - started
+        with self._condition:
+            for index, _, _ in reversed(finished):
+                self._rows.park(index)
+        self._deliver([(job, reason) for _, job, reason in finished])
+
+    def _take(self, job: _Job, token: int, logprob: float) -> FinishReason | None:
+        """Record one token; the reason to finish, if this token gives one."""
+        request = job.request
+        job.ids.append(token)
+        job.logprobs.append(logprob)
+        if request.on_token is not None:
+            request.on_token(token)
+        if job.cancelled:
+            return FinishReason.CANCELLED
+        if token in request.eos:
+            return FinishReason.EOS
+        if request.stop is not None and request.watch is not None and request.watch[token] and request.stop(job.ids):
+            return FinishReason.STOP
+        full = len(request.ids) + len(job.ids) >= self._rows.context
+        return FinishReason.LENGTH if full or len(job.ids) >= request.max_new_tokens else None
+
+    def _deliver(self, finished: list[tuple[_Job, FinishReason]]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Completion]]] = {}
+        for job, reason in finished:
+            completion = Completion(tuple(job.ids), tuple(job.logprobs), reason, self._version)
+            by_loop.setdefault(job.loop, []).append((job, completion))
+        for loop, batch in by_loop.items():
+            _post(loop, batch)
+
+    def _fail(self, error: EngineError) -> None:
+        jobs = [*self._wave, *self._inbox, *self._rows.jobs()]
+        self._wave, self._inbox = [], []
+        for index in reversed(range(self._rows.active)):
+            self._rows.park(index)
+        for job in jobs:
+            _post(job.loop, [(job, error)])
+
+
+def _post(
+    loop: asyncio.AbstractEventLoop, batch: list[tuple[_Job, Completion]] | list[tuple[_Job, EngineError]]
+) -> None:
+    def settle() -> None:
+        for job, outcome in batch:
+            if job.future.done():
+                continue
+            if isinstance(outcome, Completion):
+                job.future.set_result(outcome)
+            else:
+                job.future.set_exception(outcome)
+
+    # A loop that closed in the meantime has nobody waiting on it.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(settle)

@@ -1,0 +1,48 @@
+"""Load a model and its tokenizer by name. Safetensors only; remote code stays off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from callwright.serving.engines.codec import Codec
+from callwright.serving.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A causal LM in eval mode, its tokenizer, and the codec over both."""
+
+    model: Any
+    tokenizer: Any
+    codec: Codec
+
+
+def load(path: str, *, device: str = "auto", dtype: str = "float32") -> Loaded:
+    """Load ``smollm2``, a local folder, or a hub id. Raises UserError with one line when it cannot be had.
+
+    ``device``: auto (cuda where there is one), cpu, cuda. ``dtype``: a torch dtype name.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = path
+    if path == "smollm2":
+        from callwright.serving.models.smollm2 import ensure_smollm2
+
+        source = str(ensure_smollm2())
+    local = Path(source).is_dir()
+    if not local and (source.startswith((".", "/")) or source.count("/") > 1):
+        raise UserError(f"no model folder {source}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=local)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True, local_files_only=local
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot load the model {path}: {str(error).strip().splitlines()[0]}") from error
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return Loaded(model.to(chosen).eval(), tokenizer, Codec(tokenizer, model.config.get_text_config().vocab_size))
