@@ -1,7 +1,7 @@
 """The canonical values that every dialect, queue and wire translates to and from.
 
-Invariants: all values are immutable; a ``ToolCall`` exists only after the validator accepted it; one ``ToolCall`` ends in
-exactly one ``ToolResult``. Rejection codes are one closed enum shared by the parser, the sender and the executor.
+Invariants: all values are immutable; a ``ToolCall`` exists only after the validator accepted it; one ``ToolCall`` ends
+in exactly one ``ToolResult``. Rejection codes are one closed enum shared by the parser, the sender and the executor.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ class RejectionCode(StrEnum):
     OUT_OF_RANGE = "out_of_range"
     BLANK_STRING = "blank_string"
     TRUNCATED = "truncated"  # the turn ended inside an open call
-    TOO_LARGE = "too_large"  # more than the scanner's bound of open block
+    TOO_LARGE = "too_large"  # an open block, a nesting or an integer beyond its bound
     SECOND_CALL = "second_call"  # one call a turn: the later ones are not run
     FORBIDDEN_PLACE = "forbidden_place"  # a call inside think or solution: not run
     FORGED_RESULT = "forged_result"  # a result written by the model
+
+
+def compact_json(value: Any) -> str:
+    """The one JSON text of a value: no blanks, characters as they are, keys in the order they came."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,15 @@ class Tool:
         properties: Mapping[str, Mapping[str, Any]] = self.input_schema.get("properties", {})
         return properties
 
+    @property
+    def body_schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the whole queue body: the arguments' schema with ``type`` in front."""
+        return {
+            **self.input_schema,
+            "properties": {"type": {"const": self.name}, **self.properties},
+            "required": ["type", *self.input_schema.get("required", ())],
+        }
+
 
 def new_call_id() -> str:
     """A unique id for a call whose dialect or wire gives none. Telemetry only: nothing pairs by it."""
@@ -73,8 +87,8 @@ class ToolCall:
     synthetic_id: bool = True
 
     def body(self) -> bytes:
-        """The exact UTF-8 JSON bytes that travel on the command queue: ``type`` first, then the arguments, nothing more."""
-        return json.dumps({"type": self.name, **self.arguments}, ensure_ascii=False, separators=(",", ":")).encode()
+        """The exact UTF-8 JSON bytes of the command queue: ``type`` first, then the arguments, nothing more."""
+        return compact_json({"type": self.name, **self.arguments}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class ResultStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came back for one call. ``content`` is the executor's record, verbatim, as it arrived on the reward queue."""
+    """What came back for one call. ``content`` is the executor's record, as it arrived on the reward queue."""
 
     call_id: str
     tool: str
