@@ -1,0 +1,152 @@
+"""A rollout's end of the queues: one call out, one reply back.
+
+Invariants:
+- A lane is a session id with an epoch, and has at most one unanswered call. The next reply in the lane is the reply to
+  that call: pairing is by order alone. The echoed id only verifies; where it differs, the call ends as an infra fault.
+- An epoch that ends in doubt (time-out, skew, cancellation, broker error) is retired: no later call uses its session,
+  so a late reply cannot meet one. The late reply goes to the dead letters.
+- ``call`` never raises and never hangs: each wait has the call's deadline and a name. Only cancellation passes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+
+from callwright.serving.protocol.values import Rejection, Tool, ToolCall, new_call_id
+from callwright.serving.queues.broker import Broker, BrokerError
+from callwright.serving.queues.command_sender import CommandSender
+from callwright.serving.queues.lanes import Lane, LanePool
+from callwright.serving.queues.reply import CallStatus, Reply, fault_reply, make_record, read_reply
+from callwright.serving.queues.reward_queue import RewardQueue
+from callwright.serving.queues.waits import WaitBoard
+
+__all__ = ["CallStatus", "Dispatcher", "Reply"]
+
+log = logging.getLogger(__name__)
+
+LATE_REPLY_S = 300.0  # how long a retired epoch is watched for its late reply
+
+
+class _InDoubt(Exception):
+    """The lane's order can no longer be trusted."""
+
+
+class Dispatcher:
+    """Calls tools through the queues. ``lanes`` is how many calls of one tool may be unanswered at once."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        tools: Sequence[Tool],
+        *,
+        lanes: int = 16,
+        rewards: RewardQueue | None = None,
+        late_reply_s: float = LATE_REPLY_S,
+    ) -> None:
+        session = uuid.uuid4().hex[:8]  # two dispatchers on one broker share no lane
+        self._broker = broker
+        self._rewards = rewards or RewardQueue(broker)
+        self._late_reply_s = late_reply_s
+        self._senders = {tool.name: CommandSender(broker, tool) for tool in tools}
+        self._lanes = {tool.name: LanePool(f"{session}-{tool.name}", lanes) for tool in tools}
+        self._watchers: set[asyncio.Task[None]] = set()
+        self.waits = WaitBoard()
+        self.counts: dict[str, Counter[CallStatus]] = {
+            tool.name: Counter(dict.fromkeys(CallStatus, 0)) for tool in tools
+        }
+        self.retired = 0
+
+    async def call(self, call: ToolCall, *, timeout_s: float) -> Reply:
+        """Send one call and wait for its reply, ``timeout_s`` in all. Every failure is a reply."""
+        started = time.monotonic()
+        sender = self._senders.get(call.name)
+        if sender is None:
+            cause = f"there is no tool {call.name}"
+            record = make_record(call.name, CallStatus.REJECTED, code="unknown_tool", message=cause)
+            return Reply(record, CallStatus.REJECTED, cause, 0.0, call.name)
+        waiting_for = f"waiting for a lane of queue {call.name}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                with self.waits.on(waiting_for):
+                    lane = await self._lanes[call.name].take()
+                waiting_for = f"waiting for the reply in lane {lane.session} of queue {call.name}"
+                with self.waits.on(waiting_for):
+                    reply = await self._in_lane(lane, sender, call, timeout_s, started)
+        except TimeoutError:
+            cause = f"{call.name}: {timeout_s:g} s passed while {waiting_for}"
+            reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
+        except (_InDoubt, BrokerError, OSError) as error:
+            cause = f"{call.name}: {error}" if isinstance(error, _InDoubt) else f"{call.name}: broker failed: {error}"
+            reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
+        self.counts[call.name][reply.status] += 1
+        return reply
+
+    async def _in_lane(
+        self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
+    ) -> Reply:
+        message_id = new_call_id()
+        trusted = False
+        try:
+            verdict = await sender.send(call.body(), lane=lane.session, message_id=message_id)
+            if isinstance(verdict, Rejection):
+                trusted = True
+                fields = {"code": str(verdict.code), "message": verdict.message}
+                record = make_record(call.name, CallStatus.REJECTED, **fields)
+                return Reply(record, CallStatus.REJECTED, f"{verdict.code}: {verdict.message}", 0.0, call.name)
+            lease = None
+            while lease is None:  # the broker's own wait may end early; the call's deadline is around this
+                lease = await self._rewards.read(lane=lane.session, timeout_s=timeout_s)
+            if lease.message.message_id != message_id:
+                reason = f"skew in lane {lane.session}: expected {message_id}, got {lease.message.message_id}"
+                await self._rewards.refuse(lease, code="skew", reason=reason)
+                raise _InDoubt(reason)
+            await self._rewards.accept(lease)
+            trusted = True
+            return read_reply(lease.message.body, call.name, time.monotonic() - started)
+        finally:
+            if trusted:
+                self._lanes[call.name].give_back(lane)
+            else:
+                self._retire(call.name, lane)
+
+    def _retire(self, tool: str, lane: Lane) -> None:
+        """End the lane's epoch: its place goes on under a new session id, the old one is watched for late replies."""
+        self.retired += 1
+        self._lanes[tool].retire(lane)
+        task = asyncio.get_running_loop().create_task(self._watch(tool, lane), name=f"late replies of {lane.session}")
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+
+    async def _watch(self, tool: str, lane: Lane) -> None:
+        reason = f"the epoch of lane {lane.session} was retired before this came"
+        try:
+            # A command that no worker has taken yet need not run at all, and then has no reply.
+            queue = self._senders[tool].queue
+            unclaimed = await self._broker.receive(queue, lane=lane.session, timeout_s=0.001)
+            if unclaimed is not None:
+                await self._broker.dead_letter(unclaimed, code="caller_gone", reason=reason)
+                return
+            async with asyncio.timeout(self._late_reply_s):
+                while True:
+                    lease = await self._rewards.read(lane=lane.session, timeout_s=self._late_reply_s)
+                    if lease is not None:
+                        await self._rewards.refuse(lease, code="late_reply", reason=reason)
+        except TimeoutError:
+            return
+        except (BrokerError, OSError) as error:
+            log.info("lane %s: no watch for late replies: %s", lane.session, error)
+
+    async def close(self) -> None:
+        """Stop watching for late replies. Safe to call twice."""
+        watchers = list(self._watchers)
+        for task in watchers:
+            task.cancel()
+        for task in watchers:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

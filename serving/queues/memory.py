@@ -1,0 +1,165 @@
+"""The broker of one process and one event loop: no I/O, nothing survives it.
+
+Invariants: those of the contract. A lane's leased message stays at its head, and such a lane is not free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from callwright.serving.queues.broker import BrokerClosed, Lease, LeaseLost, Message, dead_letters
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A receiver that found nothing. ``lane`` None takes any lane."""
+
+    lane: str | None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class _Queue:
+    lanes: dict[str, deque[Message]] = field(default_factory=dict)
+    free: dict[str, None] = field(default_factory=dict)  # lanes with a message and no lease, first come first served
+    waiters: list[_Waiter] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    lease: Lease
+    expiry: asyncio.TimerHandle
+
+
+class MemoryBroker:
+    """See ``Broker``."""
+
+    def __init__(self, *, max_deliveries: int = 10) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._held: dict[int, _Held] = {}
+        self._tokens = itertools.count(1)
+        self._max_deliveries = max_deliveries
+        self._closed = False
+
+    async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
+        if self._closed:
+            raise BrokerClosed(f"send to {queue}: the broker is closed")
+        self._put(queue, Message(body, message_id, lane), lane)
+
+    async def receive(
+        self, queue: str, *, timeout_s: float, lease_s: float = 30.0, lane: str | None = None
+    ) -> Lease | None:
+        target = self._queue(queue)
+        waiter = _Waiter(lane)
+        target.waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if self._closed:
+                        raise BrokerClosed(f"receive from {queue}: the broker is closed")
+                    lease = self._take(queue, target, lane, lease_s)
+                    if lease is not None:
+                        return lease
+                    waiter.ready.clear()
+                    await waiter.ready.wait()
+        except TimeoutError:
+            return None
+        finally:
+            target.waiters.remove(waiter)
+
+    async def renew(self, lease: Lease, lease_s: float = 30.0) -> None:
+        self._release(lease)
+        self._hold(lease, lease_s)
+
+    async def complete(self, lease: Lease) -> None:
+        self._release(lease)
+        self._drop_head(lease)
+
+    async def abandon(self, lease: Lease) -> None:
+        self._release(lease)
+        self._give_back(lease)
+
+    async def dead_letter(self, lease: Lease, *, code: str, reason: str) -> None:
+        self._release(lease)
+        self._bury(lease, code, reason)
+
+    async def peek(self, queue: str, limit: int = 100) -> list[Message]:
+        lanes = self._queue(queue).lanes.values()
+        return list(itertools.islice(itertools.chain.from_iterable(lanes), limit))
+
+    async def close(self) -> None:
+        self._closed = True
+        for held in self._held.values():
+            held.expiry.cancel()
+        self._held.clear()
+        for queue in self._queues.values():
+            for waiter in queue.waiters:
+                waiter.ready.set()
+
+    def _queue(self, name: str) -> _Queue:
+        return self._queues.setdefault(name, _Queue())
+
+    def _put(self, queue: str, message: Message, lane: str) -> None:
+        target = self._queue(queue)
+        messages = target.lanes.setdefault(lane, deque())
+        messages.append(message)
+        if len(messages) == 1:
+            self._free(target, lane)
+
+    def _free(self, queue: _Queue, lane: str) -> None:
+        """The head of ``lane`` can be leased."""
+        queue.free[lane] = None
+        for waiter in queue.waiters:
+            if waiter.lane in (None, lane):
+                waiter.ready.set()
+
+    def _take(self, name: str, queue: _Queue, lane: str | None, lease_s: float) -> Lease | None:
+        chosen = next(iter(queue.free), None) if lane is None else lane
+        if chosen is None or chosen not in queue.free:
+            return None
+        del queue.free[chosen]
+        messages = queue.lanes[chosen]
+        messages[0] = replace(messages[0], delivery_count=messages[0].delivery_count + 1)
+        lease = Lease(name, messages[0], next(self._tokens))
+        self._hold(lease, lease_s)
+        return lease
+
+    def _hold(self, lease: Lease, lease_s: float) -> None:
+        expiry = asyncio.get_running_loop().call_later(lease_s, self._expire, lease)
+        self._held[int(lease.token)] = _Held(lease, expiry)
+
+    def _release(self, lease: Lease) -> None:
+        held = self._held.pop(int(lease.token), None)
+        if held is None:
+            raise LeaseLost(f"the lease on a message of {lease.queue} had ended")
+        held.expiry.cancel()
+
+    def _expire(self, lease: Lease) -> None:
+        if self._held.pop(int(lease.token), None) is not None:
+            self._give_back(lease)
+
+    def _give_back(self, lease: Lease) -> None:
+        if lease.message.delivery_count >= self._max_deliveries:
+            self._bury(lease, "max_deliveries", f"delivered {lease.message.delivery_count} times, never completed")
+        else:
+            self._free(self._queue(lease.queue), self._lane(lease))
+
+    def _bury(self, lease: Lease, code: str, reason: str) -> None:
+        self._drop_head(lease)
+        self._put(dead_letters(lease.queue), replace(lease.message, code=code, reason=reason), "")
+
+    def _drop_head(self, lease: Lease) -> None:
+        queue, lane = self._queue(lease.queue), self._lane(lease)
+        messages = queue.lanes[lane]
+        messages.popleft()
+        if messages:
+            self._free(queue, lane)
+        else:
+            del queue.lanes[lane]
+
+    def _lane(self, lease: Lease) -> str:
+        # A dead letter keeps the lane it came from, but its queue is one lane.
+        return "" if lease.message.code else lease.message.lane
