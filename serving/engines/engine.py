@@ -7,7 +7,7 @@ token's position, so neither batching nor arrival order changes a draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -84,6 +84,10 @@ class Engine(Protocol):
     @property
     def version(self) -> int:
         """The policy version that the next token is sampled from."""
+        ...
+
+    def open(self, sessions: Iterable[str]) -> None:
+        """Announce sessions that will run together; a deterministic engine waits for all of them at each turn."""
         ...
 
     async def generate(self, request: Request) -> Completion:

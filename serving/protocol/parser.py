@@ -143,15 +143,19 @@ class Parser:
     def _call(self, token: Token, block: Block) -> None:
         """A call block ended: by its closer, by the end of the text or by its size."""
         self._call_blocks += 1
+        raw = token.text[:RAW_LIMIT]
         verdict: Sequence[ToolCall] | Rejection
-        if token.kind is TokenKind.CLOSE:
-            verdict = self._dialect.read_calls(block, token.text, self._tools)
-        elif token.kind is TokenKind.UNCLOSED:
-            self.incomplete = block.name
-            verdict = self._refused(RejectionCode.TRUNCATED, f"the turn ended before {block.closer}", token, block)
-        else:
+        if token.kind is TokenKind.OVERFLOW:
             message = f"the call is longer than {self._limit} characters"
-            verdict = self._refused(RejectionCode.TOO_LARGE, message, token, block)
+            verdict = Rejection(RejectionCode.TOO_LARGE, message, len(token.text), block.name, raw)
+        else:
+            verdict = self._dialect.read_calls(block, token.text, self._tools)
+        if token.kind is TokenKind.UNCLOSED:
+            self.incomplete = block.name
+            # The cause is often earlier than the end: a quote that was not escaped keeps the closer inside a string.
+            cause, at = (verdict.message, verdict.offset) if isinstance(verdict, Rejection) else ("", len(token.text))
+            message = f"the turn ended before {block.closer}" + (f": {cause}" if cause else "")
+            verdict = Rejection(RejectionCode.TRUNCATED, message, at, block.name, raw)
         if isinstance(verdict, Rejection):
             self._reject(verdict)
         else:
@@ -160,9 +164,6 @@ class Parser:
                 self._emit(EventType.CALL, compact_json({"name": call.name, "args": call.arguments}))
         if self._call_blocks == self._dialect.call_blocks_per_turn and token.kind is not TokenKind.UNCLOSED:
             self._end_turn(token.offset)
-
-    def _refused(self, code: RejectionCode, message: str, token: Token, block: Block) -> Rejection:
-        return Rejection(code, message, len(token.text), block.name, token.text[:RAW_LIMIT])
 
     def _reject(self, rejection: Rejection) -> None:
         self.rejections.append(rejection)

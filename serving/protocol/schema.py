@@ -38,11 +38,10 @@ _IS: dict[str, Callable[[Any], bool]] = {
 
 def check(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Violation | None:
     """The first way in which ``value`` breaks ``schema``, or None."""
-    kinds = schema.get("type")
-    if kinds is not None:
-        kinds = [kinds] if isinstance(kinds, str) else kinds
-        if not any(_IS[kind](value) for kind in kinds):
-            return Violation(RejectionCode.WRONG_TYPE, f"{_at(path)} must be {' or '.join(kinds)}{_not(value)}", path)
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if kinds and not any(_IS[kind](value) for kind in kinds):
+        return Violation(RejectionCode.WRONG_TYPE, f"{_at(path)} must be {' or '.join(kinds)}{_not(value)}", path)
     if "const" in schema or "enum" in schema:
         allowed = [schema["const"]] if "const" in schema else schema["enum"]
         # Compared as JSON text: in Python, True equals 1.
@@ -56,7 +55,7 @@ def check(value: Any, schema: Mapping[str, Any], path: Path = ()) -> Violation |
     if isinstance(value, list):
         return _check_array(value, schema, path)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _bounds(value, schema, "minimum", "maximum", f"{_at(path)} must be", path)
+        return _bounds(value, schema, "minimum", "maximum", path)
     return None
 
 
@@ -64,11 +63,11 @@ def _check_string(value: str, schema: Mapping[str, Any], path: Path) -> Violatio
     # A declared minimum length asks for content, so blanks alone do not count.
     if schema.get("minLength", 0) > 0 and not value.strip():
         return Violation(RejectionCode.BLANK_STRING, f"{_at(path)} must not be blank", path)
-    return _bounds(len(value), schema, "minLength", "maxLength", f"the length of {_at(path)} must be", path)
+    return _bounds(len(value), schema, "minLength", "maxLength", path)
 
 
 def _check_array(value: list[Any], schema: Mapping[str, Any], path: Path) -> Violation | None:
-    wrong = _bounds(len(value), schema, "minItems", "maxItems", f"the length of {_at(path)} must be", path)
+    wrong = _bounds(len(value), schema, "minItems", "maxItems", path)
     items = schema.get("items")
     if wrong or not isinstance(items, Mapping):
         return wrong
@@ -90,14 +89,15 @@ def _check_object(value: dict[str, Any], schema: Mapping[str, Any], path: Path) 
     return None
 
 
-def _bounds(
-    number: float, schema: Mapping[str, Any], low: str, high: str, subject: str, path: Path
-) -> Violation | None:
+def _bounds(number: float, schema: Mapping[str, Any], low: str, high: str, path: Path) -> Violation | None:
     if low in schema and number < schema[low]:
-        return Violation(RejectionCode.OUT_OF_RANGE, f"{subject} at least {schema[low]}{_not(number)}", path)
-    if high in schema and number > schema[high]:
-        return Violation(RejectionCode.OUT_OF_RANGE, f"{subject} at most {schema[high]}{_not(number)}", path)
-    return None
+        bound = f"at least {schema[low]}"
+    elif high in schema and number > schema[high]:
+        bound = f"at most {schema[high]}"
+    else:
+        return None
+    subject = _at(path) if low == "minimum" else f"the length of {_at(path)}"
+    return Violation(RejectionCode.OUT_OF_RANGE, f"{subject} must be {bound}{_not(number)}", path)
 
 
 def _at(path: Path) -> str:

@@ -46,15 +46,18 @@ def validate(
     kind = value["type"]
     if not isinstance(kind, str):
         return reject(RejectionCode.WRONG_TYPE, "type must be string", ("type",), expected)
-    shown = json.dumps(kind[:40], ensure_ascii=False)
     if expected is not None and kind != expected:
-        message = f"type must be {json.dumps(expected)} here, not {shown}"
+        message = f"type must be {json.dumps(expected)} here, not {_short(kind)}"
         return reject(RejectionCode.FOREIGN_TYPE, message, ("type",), expected)
     tool = next((tool for tool in (DEFAULT_TOOLS if tools is None else tools) if tool.name == kind), None)
     if tool is None:
-        return reject(RejectionCode.UNKNOWN_TOOL, f"there is no tool {shown}", ("type",), None)
+        return reject(RejectionCode.UNKNOWN_TOOL, f"there is no tool {_short(kind)}", ("type",), None)
     arguments = {key: argument for key, argument in value.items() if key != "type"}
     wrong = check(arguments, tool.input_schema)
     if wrong is not None:
         return reject(wrong.code, wrong.message, wrong.path, tool.name)
     return ToolCall(tool.name, arguments)
+
+
+def _short(name: str) -> str:
+    return json.dumps(name[:40], ensure_ascii=False)
