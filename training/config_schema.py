@@ -103,6 +103,10 @@ class Azure(Section):
 class Executors(Section):
     """What runs the calls, one section a tool."""
 
+    lanes: Positive = 64
+    """Unanswered calls of one tool at once; more wait for a lane."""
+    queue_s: Seconds = 60.0
+    """What a call may wait on top of its tool's deadline, for a lane and for a free worker; past it the fault is ours."""
     web: Web = Web()
     code: Code = Code()
     azure: Azure = Azure()
@@ -152,21 +156,36 @@ class Tasks(Section):
         return self
 
 
+class WarmStage(Section):
+    """One stage of the warm start: how its scripted solvers behave, and for how long."""
+
+    steps: Positive = 300
+    """Optimizer steps."""
+    traces: Positive = 6400
+    """Distinct traces; they are drawn again when the steps need more."""
+    guess: Share = 0.0
+    """Share of solvers that answer with a guess at once."""
+    stray: Share = 0.0
+    """Share of solvers that begin with a needless call of another tool."""
+    leave: Share = 0.0
+    """Chance, after each call, that a solver breaks off and guesses."""
+    lr: Rate = 3e-3
+    """AdamW learning rate at the stage's start; it falls linearly to 0."""
+    muon_lr: Rate | None = None
+    """Learning rate of Muon on the hidden matrices; null leaves them to AdamW."""
+
+
 class WarmStart(Section):
     """Supervised start on traces of scripted solvers (TRL SFT)."""
 
     checkpoint: str | None = None
-    """A checkpoint to start from instead; the steps below are then skipped."""
-    steps: Count = 380
-    """Optimizer steps; 0 starts GRPO from the model as it is."""
+    """A warm-started model to begin from: `quickstart` (shipped) or a folder; the stages below are then skipped."""
+    stages: Annotated[tuple[WarmStage, ...], Field(strict=False)] = ()
+    """The stages, one after another; none starts GRPO from the model as it is."""
     batch: Positive = 64
     """Traces a step."""
-    lr: Rate = 3e-3
-    """AdamW learning rate."""
-    muon_lr: Rate | None = None
-    """Learning rate of Muon on the hidden matrices; null leaves them to AdamW."""
-    guess_share: Share = 0.55
-    """Share of traces, in the last steps, that answer with a guess instead of calling tools."""
+    on_results: bool = False
+    """Also learn to predict tool results: more copying to learn from, for a model that starts from nothing."""
     trl: Free = {}
     """Passed unrenamed to trl.SFTConfig."""
 
@@ -182,12 +201,16 @@ class Grpo(Section):
     """Tasks a batch."""
     num_generations: Annotated[int, Field(ge=2)] = 8
     """Rollouts a task: the group that a reward is compared with."""
+    micro_batch: Positive | None = None
+    """Rows of one forward and backward pass; null takes the whole batch at once."""
     temperature: Rate = 1.0
     """Sampling temperature."""
     deadline_s: Seconds = 120.0
     """A batch closes after this long; what comes later is late and trains nothing."""
     max_infra_share: Share = 0.25
     """The run stops and says why once this share of a batch failed through no fault of the policy."""
+    permute_rewards: bool = False
+    """Control experiment: rewards are shuffled over the batch, so that nothing can be learned from them."""
     resample_zero_variance: bool = False
     """Replace groups whose rewards are all equal by fresh ones, once a step."""
     trl: Free = {}

@@ -1,0 +1,72 @@
+"""Checkpoints that are whole or absent.
+
+Invariant: a folder ``step-N`` counts only with its marker file, which is written last: files are written aside and fsynced,
+the folder is renamed, its parent fsynced, then the marker appears. A kill at any moment leaves the previous checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MARKER = "COMPLETE"
+_NAME = re.compile(r"step-(\d+)")
+
+
+@contextmanager
+def publish(folder: Path, step: int) -> Iterator[Path]:
+    """Give a staging folder to write into; on a clean exit it becomes ``folder/step-N``, complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    staging, target = folder / f".step-{step}.{os.getpid()}.tmp", folder / f"step-{step}"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    try:
+        yield staging
+        for file in staging.rglob("*"):
+            _fsync(file)
+        _fsync(staging)
+        if target.exists():  # a leftover without marker, or the same step again after a resume
+            (target / MARKER).unlink(missing_ok=True)
+            shutil.rmtree(target)
+        staging.rename(target)
+        _fsync(folder)
+        (target / MARKER).touch()
+        _fsync(target / MARKER)
+        _fsync(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def complete(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) of every complete checkpoint, oldest first."""
+    found = []
+    for path in folder.glob("step-*") if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match and (path / MARKER).is_file():
+            found.append((int(match[1]), path))
+    return sorted(found)
+
+
+def latest(folder: Path) -> tuple[int, Path] | None:
+    """The newest complete checkpoint, if there is one."""
+    found = complete(folder)
+    return found[-1] if found else None
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the newest ``keep`` complete checkpoints; the marker goes first. 0 keeps all."""
+    for _, path in complete(folder)[: -keep or None] if keep else ():
+        (path / MARKER).unlink()
+        shutil.rmtree(path)
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

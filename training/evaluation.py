@@ -1,0 +1,71 @@
+"""Evaluation of a session's model: greedy and sampled, over the slices, and with the book closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from callwright.envs.batch import Attempt
+from callwright.envs.evaluate import CLOSED_BOOK, score
+from callwright.envs.rollout import Rollout
+from callwright.envs.tasks.family import SLICES
+from callwright.envs.tasks.task import Task
+from callwright.envs.traces import TraceWriter
+from callwright.serving.progress import Progress
+from callwright.training.session import Session
+from callwright.training.trace_records import trace_record
+
+
+def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """``{"greedy": E, "sampled": E, "closed_book": {"success"}}``; traces go to ``folder/traces/NAME-*.jsonl``.
+
+    E is the score on new seeds, with ``slices`` added.
+    """
+    config = session.config.eval
+    tasks = {
+        slice_: session.tasks.evaluation(slice_, config.n if slice_ == "new_seeds" else config.n_slices)
+        for slice_ in SLICES
+        if slice_ == "new_seeds" or config.n_slices
+    }
+    tasks = {slice_: rows for slice_, rows in tasks.items() if rows}
+    result: dict[str, dict[str, Any]] = {}
+    for mode, temperature, samples in (("greedy", 0.0, 1), ("sampled", config.temperature, config.samples)):
+        scores = {
+            slice_: score(_run(session, rows, f"{name}-{mode}-{slice_}", folder, temperature, samples))
+            for slice_, rows in tasks.items()
+        }
+        result[mode] = {
+            **scores["new_seeds"].to_dict(),
+            "slices": {slice_: value.success for slice_, value in scores.items()},
+            "slice_intervals": {slice_: list(value.interval) for slice_, value in scores.items()},
+        }
+    closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))
+    result["closed_book"] = {"success": closed.success, "families": closed.families}
+    return result
+
+
+def _run(
+    session: Session,
+    tasks: Sequence[Task],
+    name: str,
+    folder: Path,
+    temperature: float,
+    samples: int,
+    prefill: str = "",
+) -> list[Rollout]:
+    attempts = [
+        Attempt(task, sample, f"{session.config.seed}|eval", prefill) for task in tasks for sample in range(samples)
+    ]
+    with Progress(f"eval {name}", total=len(attempts)) as bar, TraceWriter(folder / "traces", name) as traces:
+        # The batch has a deadline like any other, in proportion to its size.
+        waves = -(-len(attempts) // session.config.engine.max_batch)
+        rows = session.run(
+            attempts,
+            temperature=temperature,
+            deadline_s=session.config.grpo.deadline_s * waves,
+            on_done=lambda _: bar.step(),
+        )
+        for row in rows:
+            traces.write(trace_record(row, session.policy(temperature).codec))
+    return rows

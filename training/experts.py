@@ -1,0 +1,76 @@
+"""Scripted solvers: they write turns as a policy would, and run through the same rollout function.
+
+A solver has habits: with some probability it guesses at once, starts with a needless call, or leaves its chain half way.
+Invariant: what a script does depends only on the task and the random generator it is given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from callwright.envs.tasks.task import Step, Task
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Completion, FinishReason, Request
+from callwright.serving.protocol import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Probabilities. ``guess``: answer at once. ``stray``: begin with another family's first call. ``leave``: after each
+    call but the last, answer with a guess instead of going on; after the last, answer wrongly."""
+
+    guess: float = 0.0
+    stray: float = 0.0
+    leave: float = 0.0
+
+
+def script(task: Task, habits: Habits, rng: random.Random, strays: list[Step]) -> list[str]:
+    """The turns that a solver with these habits writes for a task."""
+    wrong = rng.choice(task.guesses) if task.guesses else "unknown"
+    if rng.random() < habits.guess:
+        return [solution(wrong)]
+    turns = []
+    if strays and rng.random() < habits.stray:
+        turns.append(call(rng.choice(strays)))
+    for step in task.plan:
+        turns.append(call(step))
+        if rng.random() < habits.leave:
+            return [*turns, solution(wrong)]
+    return [*turns, solution(task.answer)]
+
+
+def call(step: Step) -> str:
+    """A gold call in the tags dialect."""
+    return f"<{step.tool}>{ToolCall(step.tool, step.arguments).body().decode()}</{step.tool}>"
+
+
+def solution(answer: str) -> str:
+    """A solution in the tags dialect."""
+    return f"<solution>{answer}</solution>"
+
+
+class ScriptedEngine:
+    """An engine whose samples are a script's turns; logprobs are 0 (it is certain). Past the script it ends the turn."""
+
+    def __init__(self, codec: Codec, turns: list[str]) -> None:
+        self._codec = codec
+        self._turns = iter(turns)
+        self.version = 0
+
+    def open(self, sessions: Iterable[str]) -> None:
+        """Scripts wait for nobody."""
+
+    async def generate(self, request: Request) -> Completion:
+        text = next(self._turns, None)
+        if text is None:
+            end = tuple(self._codec.eos)[:1]
+            return Completion(end, (0.0,) * len(end), FinishReason.EOS)
+        ids = tuple(self._codec.markers(text))
+        if len(ids) > request.max_new_tokens:
+            return Completion(ids[: request.max_new_tokens], (0.0,) * request.max_new_tokens, FinishReason.LENGTH)
+        return Completion(ids, (0.0,) * len(ids), FinishReason.STOP)
+
+    def release(self, session: str) -> None:
+        """Nothing is held."""

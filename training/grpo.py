@@ -1,0 +1,140 @@
+"""Build TRL's trainer for a config and run it: arguments, metrics, stopping."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig
+
+from callwright.serving.errors import UserError
+from callwright.training.checkpoints import prune
+from callwright.training.config import Config
+from callwright.training.run_custom_grpo import GrpoRollouts, reward_column
+from callwright.training.trainer import ToolGRPOTrainer
+
+MetricSink = Callable[[int, dict[str, float]], None]
+_OURS = ("per_device_train_batch_size", "steps_per_generation", "generation_batch_size", "max_steps", "num_generations")
+
+
+def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
+    """TRL's own config: ours for batch geometry and places, the user's ``grpo.trl`` for everything else, unrenamed.
+
+    One generation batch is ``prompts_per_step * num_generations`` rows, cut into micro-batches of ``grpo.micro_batch``
+    rows and used for ``num_iterations`` optimizer steps. Raises UserError for a key that TRL does not take.
+    """
+    grpo = config.grpo
+    rows = grpo.prompts_per_step * grpo.num_generations
+    micro = grpo.micro_batch or rows
+    if rows % micro:
+        raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
+    taken = sorted(set(_OURS) & set(grpo.trl))
+    if taken:
+        raise UserError(f"grpo.trl.{taken[0]} follows from grpo.prompts_per_step, num_generations, micro_batch and steps")
+    iterations = int(grpo.trl.get("num_iterations", 1))
+    settings: dict[str, Any] = {
+        "output_dir": str(scratch),
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": rows // micro,
+        "steps_per_generation": rows // micro,
+        "num_generations": grpo.num_generations,
+        "max_steps": grpo.steps * iterations,
+        "max_completion_length": config.budgets.policy_tokens,
+        "temperature": grpo.temperature,
+        "logging_steps": iterations,
+        "save_strategy": "steps" if config.checkpoint.every else "no",
+        "save_steps": max(1, config.checkpoint.every) * iterations,
+        "report_to": [],
+        "seed": config.seed,
+        "use_cpu": not torch.cuda.is_available() or config.engine.device == "cpu",
+        "bf16": config.engine.dtype == "bfloat16",
+        "gradient_checkpointing": False,
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        **grpo.trl,
+    }
+    try:
+        return GRPOConfig(**settings)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"grpo.trl: {error}") from error
+
+
+def build_trainer(
+    config: Config, folder: Path, model: Any, tokenizer: Any, rollouts: GrpoRollouts, sink: MetricSink
+) -> ToolGRPOTrainer:
+    """The trainer, ready to ``train``; every step's metrics go to ``sink(step, metrics)``."""
+    arguments = grpo_arguments(config, folder / "scratch")
+    # TRL draws prompts from a dataset; ours only say how many rows a batch has, the rollouts choose their tasks by address.
+    prompts = Dataset.from_dict({"prompt": [""] * (config.grpo.prompts_per_step * max(1, config.grpo.steps))})
+    return ToolGRPOTrainer(
+        model=model,
+        args=arguments,
+        processing_class=tokenizer,
+        reward_funcs=reward_column,
+        train_dataset=prompts,
+        rollout_func=rollouts,
+        peft_config=lora_config(config),
+        callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints")],
+        checkpoints=folder / "checkpoints",
+    )
+
+
+def lora_config(config: Config) -> Any:
+    """PEFT's config for ``model.lora``, or None to train every weight."""
+    lora = config.model.lora
+    if lora is None:
+        return None
+    from peft import LoraConfig
+
+    modules: Any = "all-linear" if lora.target_modules == ("all-linear",) else list(lora.target_modules)
+    return LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=modules, task_type="CAUSAL_LM"
+    )
+
+
+class _Steps(TrainerCallback):  # type: ignore[misc]
+    """Turns TRL's log calls into one metrics row a batch, and stops at the wall limit."""
+
+    def __init__(self, config: Config, rollouts: GrpoRollouts, sink: MetricSink, checkpoints: Path) -> None:
+        self._config = config
+        self._rollouts = rollouts
+        self._sink = sink
+        self._checkpoints = checkpoints
+        self._started = self._step_started = time.monotonic()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._started = self._step_started = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        now = time.monotonic()
+        numbers = {key: float(value) for key, value in logs.items() if isinstance(value, int | float | str) and _is_number(value)}
+        trl = {key: value for key, value in numbers.items() if math.isfinite(value) and key not in ("reward", "step_time")}
+        step = state.global_step // args.num_iterations
+        self._sink(step, {**trl, **self._rollouts.last, "step_seconds": now - self._step_started})
+        self._step_started = now
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        prune(self._checkpoints, self._config.checkpoint.keep)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        minutes = self._config.grpo.minutes
+        whole = state.global_step % args.num_iterations == 0
+        if minutes is not None and whole and time.monotonic() - self._started >= minutes * 60:
+            control.should_training_stop = True
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

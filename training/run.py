@@ -1,0 +1,157 @@
+"""The verbs that load a model: train, evaluate, chat."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from callwright.envs.trajectory import Outcome
+from callwright.serving.errors import RunError, UserError
+from callwright.serving.models import Loaded, load
+from callwright.serving.progress import Progress, log
+from callwright.training import report
+from callwright.training.checkpoints import latest
+from callwright.training.config import Config, dump_config
+from callwright.training.evaluation import evaluate_model
+from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
+from callwright.training.session import Session, open_session
+from callwright.training.tracking import open_tracker
+
+RUNS = Path("runs")
+WARM_STARTS = Path(__file__).parent / "warm_starts"
+
+
+def train(config: Config, *, resume: bool = False, dry_run: bool = False) -> Path:
+    """Warm start, evaluate, GRPO, evaluate; everything is in the returned run folder.
+
+    ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops. Raises
+    UserError for bad input and RunError when the run failed.
+    """
+    if dry_run:
+        return _dry_run(config)
+    folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+    if config.deterministic:
+        _be_deterministic()
+    with open_session(config) as session:
+        return _train(session, folder, resume)
+
+
+def evaluate(config: Config) -> dict[str, Any]:
+    """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``."""
+    with open_session(config) as session:
+        session.adopt(load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype))
+        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval")
+    report.print_single(scores)
+    return scores
+
+
+def resolve_checkpoint(path: str) -> str:
+    """A run folder stands for its newest complete checkpoint; ``quickstart`` for the shipped warm start."""
+    newest = latest(Path(path) / "checkpoints")
+    if newest is not None:
+        return str(newest[1])
+    shipped = WARM_STARTS / path
+    return str(shipped) if shipped.is_dir() else path
+
+
+def _train(session: Session, folder: Path, resume: bool) -> Path:
+    from callwright.training.grpo import build_trainer
+    from callwright.training.run_custom_grpo import GrpoRollouts
+
+    config, seconds = session.config, Counter[str]()
+    checkpoint = latest(folder / "checkpoints") if resume else None
+    started = time.monotonic()
+    loaded = load(str(checkpoint[1])) if checkpoint else _first_model(session, folder)
+    seconds["warm_start"] = time.monotonic() - started
+    session.adopt(loaded)
+    before = _evaluated(session, folder, "before", seconds)
+    tracker = open_tracker(config, folder)
+    metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
+    rollouts = GrpoRollouts(session, folder)
+    started = time.monotonic()
+    with Progress("grpo", total=config.grpo.steps) as bar:
+
+        def sink(step: int, row: dict[str, float]) -> None:
+            metrics.write(step, row)
+            tracker.log(step, row)
+            bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
+
+        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink)
+        session.adopt(loaded, trainer.model)
+        if config.grpo.steps:
+            trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
+            trainer.save_now()
+    seconds["grpo"] = time.monotonic() - started
+    shutil.rmtree(folder / "scratch", ignore_errors=True)
+    final = latest(folder / "checkpoints")
+    if session.engine is not None:
+        session.engine.set_version(trainer.state.global_step)
+    after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
+    rows = metrics.rows()
+    summary = {
+        "before": {mode: before[mode] for mode in ("greedy", "sampled")},
+        "after": {mode: after[mode] for mode in ("greedy", "sampled")},
+        "closed_book": {"before": before["closed_book"]["success"], "after": after["closed_book"]["success"]},
+        "seconds": {name: round(seconds[name], 1) for name in ("warm_start", "grpo", "eval")},
+        "steps": int(rows[-1]["step"]) if rows else 0,
+        "seed": config.seed,
+        "outcomes": {str(o): int(sum(row.get(f"outcome/{o}", 0) for row in rows)) for o in Outcome},
+        "updates": int(trainer.state.global_step),
+    }
+    write_json(folder / "summary.json", summary)
+    report.draw_curve(rows, before, after, folder / "figures" / "success.png")
+    tracker.close(summary)
+    report.print_table(before, after)
+    print(f"closed book (answers without any call): {after['closed_book']['success']:.3f}")
+    report.print_next(folder, final[1] if final else folder)
+    return folder
+
+
+def _first_model(session: Session, folder: Path) -> Loaded:
+    from callwright.training.warm_start import warm_start
+
+    config = session.config
+    if config.warm_start.checkpoint is not None:
+        return load(resolve_checkpoint(config.warm_start.checkpoint), device=config.engine.device, dtype=config.engine.dtype)
+    return warm_start(session, folder)
+
+
+def _evaluated(session: Session, folder: Path, name: str, seconds: Counter[str]) -> report.Scores:
+    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
+    import json
+
+    path = folder / f"{name}.json"
+    if path.is_file():
+        kept: report.Scores = json.loads(path.read_text())
+        return kept
+    started = time.monotonic()
+    scores = evaluate_model(session, name, folder)
+    seconds["eval"] += time.monotonic() - started  # type: ignore[assignment]
+    write_json(path, scores)
+    log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
+    return scores
+
+
+def _dry_run(config: Config) -> Path:
+    from callwright.training.grpo import grpo_arguments
+
+    arguments = grpo_arguments(config, RUNS / config.name / "scratch")
+    print(dump_config(config), end="")
+    rows = config.grpo.prompts_per_step * config.grpo.num_generations
+    log(
+        f"a step: {config.grpo.prompts_per_step} tasks x {config.grpo.num_generations} = {rows} rollouts, in micro-batches "
+        f"of {arguments.per_device_train_batch_size}, {arguments.num_iterations} update(s); {config.grpo.steps} steps"
+    )
+    return RUNS / config.name
+
+
+def _be_deterministic() -> None:
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+
+
+__all__ = ["RunError", "UserError", "evaluate", "resolve_checkpoint", "train"]

@@ -1,0 +1,114 @@
+"""A run's folder, ``runs/NAME``: what is written when, so that a reader at any moment finds a true record."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from callwright.serving.errors import UserError
+from callwright.serving.progress import log
+from callwright.training.config import Config, dump_config
+
+VERSIONS = ("callwright", "torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "numpy")
+
+
+def new_run_folder(config: Config, runs: Path) -> Path:
+    """Make ``runs/NAME``; an earlier run of that name is kept under the next free ``NAME-old-N``."""
+    folder = runs / config.name
+    if folder.exists():
+        number = 1
+        while (kept := runs / f"{config.name}-old-{number}").exists():
+            number += 1
+        folder.rename(kept)
+        log(f"the earlier {folder} is now {kept}")
+    folder.mkdir(parents=True)
+    write_text(folder / "config.yaml", dump_config(config))
+    write_json(folder / "environment.json", environment(config))
+    return folder
+
+
+def resumed_run_folder(config: Config, runs: Path) -> Path:
+    """The folder of a run to go on with. Raises UserError when there is none."""
+    folder = runs / config.name
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"nothing to resume: {folder} has no config.yaml; start it without --resume")
+    return folder
+
+
+def environment(config: Config) -> dict[str, Any]:
+    """Versions, git commit, seed and machine: what a result needs to be placed. Holds no environment variables."""
+    return {
+        "versions": {name: _version(name) for name in VERSIONS},
+        "python": sys.version.split()[0],
+        "git": _git(),
+        "seed": config.seed,
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+    }
+
+
+class MetricLog:
+    """``metrics.jsonl``: one object a step, flushed as it is written; a resumed run drops what it will do again."""
+
+    def __init__(self, path: Path, keep_to: int | None = None) -> None:
+        kept = []
+        if keep_to is not None and path.is_file():
+            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= keep_to]
+        self.path = path
+        write_text(path, "".join(line + "\n" for line in kept))
+
+    def write(self, step: int, metrics: dict[str, float]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+
+    def rows(self) -> list[dict[str, float]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: aside, synced, renamed."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _git() -> dict[str, Any]:
+    here = Path(__file__).resolve().parent
+
+    def ask(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = ask("status", "--porcelain")
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

@@ -1,0 +1,112 @@
+"""TRL's GRPOTrainer with two additions: the sampler's own logprobs as the old policy, and losses over surviving rows only.
+
+Invariants: the old logprobs of a row are those its tokens were sampled with, so the ratio is 1 before the first update; a
+row that the rollout function masked (``env_mask`` all 0, reward None) moves nothing, whatever the loss type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+
+from callwright.training.checkpoints import latest, publish
+from callwright.training.groups import loss_scale
+
+
+class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPO over rollouts that come with their logprobs, mask, reward and outcome.
+
+    ``checkpoints``: the folder that receives ``step-N`` folders. ``save_extra`` writes into a checkpoint before it is
+    published (the tokenizer, the run's own state).
+    """
+
+    def __init__(
+        self, *args: Any, checkpoints: Path, save_extra: Callable[[Path, int], None] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._checkpoints = checkpoints
+        self._save_extra = save_extra
+        self._sampled_logps: torch.Tensor | None = None
+        self._last_logps: torch.Tensor | None = None
+
+    @property
+    def rollout_index(self) -> int:
+        """Which generation batch is next: optimizer steps so far over updates a batch."""
+        return int(self.state.global_step) // int(self.num_iterations)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        alive = (output["tool_mask"] * output["completion_mask"]).sum(1) > 0
+        survivors = int(self.accelerator.gather(alive.sum()).sum())
+        rows = int(alive.numel()) * int(self.accelerator.num_processes)
+        output["loss_scale"] = torch.tensor(loss_scale(self.loss_type, survivors, rows), device=alive.device)
+        return output
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        generated = super()._generate(prompts)
+        # TRL recomputes the old policy's logprobs with one more forward pass; the sampler already gave them.
+        generate_every = self.args.steps_per_generation * self.num_iterations
+        if self.args.gradient_accumulation_steps % generate_every:
+            self._sampled_logps = _pad_right(generated[4], self.accelerator.device)
+        return generated
+
+    def _get_per_token_logps_and_entropies(self, model: Any, input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self._sampled_logps is not None and model is self.model and not torch.is_grad_enabled():
+            known, self._sampled_logps = self._sampled_logps, None
+            return known, None, None
+        result = super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+        self._last_logps = result[0].detach()
+        return result
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        scale = float(inputs["loss_scale"])
+        beta, self.beta = self.beta, self.beta * scale
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, {**inputs, "advantages": inputs["advantages"] * scale})
+        finally:
+            self.beta = beta
+        self._log_ratio_error(inputs)
+        return loss
+
+    def _log_ratio_error(self, inputs: dict[str, Any]) -> None:
+        """Before the first update on a batch, how far the importance ratio is from 1, at worst."""
+        first_pass = self.state.global_step % self.num_iterations == 0
+        if not first_pass or self._last_logps is None or not self.model.training:
+            return
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        ratio = (self._last_logps - inputs["old_per_token_logps"])[mask].exp()
+        if ratio.numel():
+            self._metrics["train"]["sampling/ratio_error_max"].append(float((ratio - 1).abs().max()))
+
+    def save_now(self) -> None:
+        """Publish a checkpoint of the present step, unless it is there already."""
+        newest = latest(self._checkpoints)
+        if newest is None or newest[0] != self.rollout_index:
+            self._save_checkpoint(self.model, None)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Save through Trainer into a staging folder, then publish it whole as ``checkpoints/step-N``."""
+        step = self.rollout_index
+        with publish(self._checkpoints, step) as staging:
+            output_dir, self.args.output_dir = self.args.output_dir, str(staging)
+            try:
+                # The grandparent: TRL's own override adds a model card that talks about the hub.
+                super(GRPOTrainer, self)._save_checkpoint(model, trial)
+            finally:
+                self.args.output_dir = output_dir
+            inner = next(staging.glob("checkpoint-*"))
+            for item in inner.iterdir():
+                item.rename(staging / item.name)
+            inner.rmdir()
+            if self._save_extra is not None:
+                self._save_extra(staging, step)
+
+
+def _pad_right(rows: list[list[float]], device: torch.device) -> torch.Tensor:
+    width = max(len(row) for row in rows)
+    return torch.tensor([row + [0.0] * (width - len(row)) for row in rows], device=device)

@@ -1,0 +1,191 @@
+"""The supervised start: traces of scripted solvers, run through the one rollout function, then TRL's SFTTrainer.
+
+Invariant: a trace trains on what its solver sampled; what was given to it (prompt, results) has label -100, except where
+``on_given`` asks for a language-model loss on results too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from callwright.envs.rewards import Reward
+from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
+from callwright.envs.tasks.task import Step, Task
+from callwright.envs.trajectory import Outcome, Trajectory
+from callwright.serving.engines.codec import Codec
+from callwright.serving.errors import RunError
+from callwright.serving.models import Loaded, load
+from callwright.serving.models.tiny import new_model, train_tokenizer
+from callwright.serving.progress import log
+from callwright.serving.protocol import DEFAULT_TOOLS
+from callwright.training.experts import Habits, ScriptedEngine, script
+from callwright.training.session import Session
+
+CONCURRENT_TRACES = 64
+TOKENIZER_TASKS = 3000
+
+
+async def collect_traces(
+    tasks: Sequence[Task],
+    habits: Habits,
+    policy: Policy,
+    call_tool: CallTool,
+    grade: Grader,
+    budgets: Budgets,
+    seed: object,
+) -> list[Rollout]:
+    """One scripted rollout a task, in order. Raises RunError when an executor failed: a trace must be whole."""
+    strays = [task.plan[0] for task in tasks[:64] if task.plan]
+    limit = asyncio.Semaphore(CONCURRENT_TRACES)
+
+    async def one(index: int, task: Task) -> Rollout:
+        rng = random.Random(f"script|{seed}|{task.key}")
+        scripted = replace(
+            policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng, _others(strays, task)))
+        )
+        async with limit:
+            return await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
+
+    traces = list(await asyncio.gather(*(one(index, task) for index, task in enumerate(tasks))))
+    for trace in traces:
+        if trace.outcome is Outcome.INFRA_FAULT:
+            raise RunError(f"warm start: {trace.trajectory.cause}")
+    return traces
+
+
+def _others(strays: list[Step], task: Task) -> list[Step]:
+    """First calls of other tasks that use another tool than this one's first."""
+    own = task.plan[0].tool if task.plan else None
+    return [step for step in strays if step.tool != own]
+
+
+def labelled(trajectory: Trajectory, *, on_given: bool) -> dict[str, list[int]]:
+    """A row for SFTTrainer: ids, and labels that are -100 where nothing is to be learned."""
+    ids, mask = trajectory.ids, trajectory.mask
+    start = len(trajectory.prompt_ids)
+    labels = [
+        token if kept or (on_given and at >= start) else -100
+        for at, (token, kept) in enumerate(zip(ids, mask, strict=True))
+    ]
+    return {"input_ids": ids, "labels": labels}
+
+
+def fine_tune(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[dict[str, list[int]]],
+    *,
+    steps: int,
+    batch: int,
+    lr: float,
+    muon_lr: float | None,
+    seed: int,
+    folder: Path,
+    trl: dict[str, Any] | None = None,
+) -> list[float]:
+    """Train ``model`` in place for ``steps`` batches over shuffled ``rows``; returns the loss of each logged step (nats/token)."""
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    from callwright.training.muon import MuonAdamW
+
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": steps,
+        "per_device_train_batch_size": batch,
+        "learning_rate": lr,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": min(20, steps // 10),
+        "logging_steps": 20,
+        "save_strategy": "no",
+        "report_to": [],
+        "seed": seed,
+        "data_seed": seed,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "max_length": None,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        **(trl or {}),
+    }
+    args = SFTConfig(**settings)
+    optimizers: tuple[Any, Any] = (None, None)
+    if muon_lr is not None:
+        from transformers import get_scheduler
+
+        optimizer = MuonAdamW(model, muon_lr=muon_lr, lr=lr)
+        warmup = int(args.warmup_steps)
+        optimizers = (optimizer, get_scheduler(args.lr_scheduler_type, optimizer, warmup, steps))
+    trainer = SFTTrainer(
+        model=model,
+        args=args,
+        train_dataset=Dataset.from_list(list(rows)),
+        processing_class=tokenizer,
+        optimizers=optimizers,
+    )
+    trainer.train()
+    model.eval()
+    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def new_tiny(session: Session) -> Loaded:
+    """The tiny model from scratch; its tokenizer is trained on the session's own training texts."""
+    tasks = session.tasks.sample("train", TOKENIZER_TASKS, "tokenizer", 0)
+    texts = [task.question for task in tasks]
+    texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0), [])]
+    texts += [f"{title} {text}" for title, text in islice(session.tasks.documents(), TOKENIZER_TASKS)]
+    tokenizer = train_tokenizer(texts, DEFAULT_TOOLS)
+    model = new_model(
+        len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id
+    )
+    return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
+
+
+async def _ungraded(task: Task, solution: str | None, call: Any, *, clean: bool) -> Reward:
+    """A demonstration is not paid; the gold check says that gold plans are right."""
+    return Reward({}, success=False)
+
+
+def warm_start(session: Session, folder: Path) -> Loaded:
+    """The model that GRPO starts from: made or loaded, then trained through the configured stages.
+
+    ``tiny`` begins from nothing: its tokenizer is trained on the session's own task texts. Raises RunError, UserError.
+    """
+    config = session.config
+    loaded = new_tiny(session) if config.model.path == "tiny" else load(config.model.path, dtype=config.engine.dtype)
+    for number, stage in enumerate(config.warm_start.stages):
+        tasks = session.tasks.sample("train", stage.traces, f"warm-{number}", 0)
+        habits = Habits(stage.guess, stage.stray, stage.leave)
+        nobody = ScriptedEngine(loaded.codec, [])  # each trace brings its own script
+        policy = Policy(
+            nobody, loaded.codec, session.tools, config.dialect, system_prompt=config.system_prompt == "full"
+        )
+        log(f"warm start, stage {number + 1}: {stage.traces} traces of scripted solvers, then {stage.steps} steps")
+        traces = session.loop.run(
+            collect_traces(tasks, habits, policy, session.call_tool, _ungraded, session.budgets, f"{config.seed}|{number}")
+        )
+        losses = fine_tune(
+            loaded.model,
+            loaded.tokenizer,
+            [labelled(trace.trajectory, on_given=config.warm_start.on_results) for trace in traces],
+            steps=stage.steps,
+            batch=config.warm_start.batch,
+            lr=stage.lr,
+            muon_lr=stage.muon_lr,
+            seed=config.seed,
+            folder=folder / "scratch",
+            trl=config.warm_start.trl,
+        )
+        if losses:
+            log(f"warm start, stage {number + 1}: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    target = folder / "warm_start"
+    loaded.model.save_pretrained(target)
+    loaded.tokenizer.save_pretrained(target)
+    return loaded
