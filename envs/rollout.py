@@ -33,7 +33,8 @@ class Grader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What a rollout may spend: tokens a turn, sampled tokens in all, context tokens, calls, rejected calls, seconds."""
+    """What a rollout may spend: tokens a turn, sampled tokens in all, context tokens, calls, rejected calls,
+    seconds."""
 
     turn_tokens: int = 128
     policy_tokens: int = 512
@@ -68,7 +69,8 @@ class Policy:
     system_prompt: bool = True
 
     def prompt_ids(self, question: str) -> list[int]:
-        """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer starts."""
+        """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer
+        starts."""
         system = get_dialect(self.dialect).system_prompt(self.tools) if self.system_prompt else None
         messages = [{"role": "system", "content": system}] if system else []
         return self.codec.prompt([*messages, {"role": "user", "content": question}])
@@ -124,22 +126,24 @@ async def rollout(
 ) -> Rollout:
     """Run one task to its outcome. Never raises for a failure of the policy, an executor or the engine.
 
-    ``key`` addresses the random numbers; ``session`` names the rollout to the engine; ``prefill`` is given text put in the
-    policy's mouth (the closed-book score opens the solution this way). Cancelling the task ends it as ``cancelled`` and
-    re-raises.
+    ``key`` addresses the random numbers; ``session`` names the rollout to the engine; ``prefill`` is given text put in
+    the policy's mouth (the closed-book score opens the solution this way). Cancelling the task ends it as ``cancelled``
+    and re-raises.
     """
     state = Rollout(task=task, sample=sample)
     loop = _Loop(state, policy, call_tool, budgets, key, session, on_event)
     started = time.monotonic()
     try:
-        async with asyncio.timeout(budgets.wall_s):
+        async with asyncio.timeout(budgets.wall_s) as clock:
             await loop.run(prefill)
             if state.trajectory.outcome is None:
+                loop.waiting_for = "the answer is graded"
                 clean = not state.rejections and not state.violations
                 state.reward = await grade(task, state.solution, call_tool, clean=clean)
                 state.trajectory.finish(Outcome.SCORED)
-    except TimeoutError:
-        _fault(state, f"wall clock: {budgets.wall_s:g} s passed while {loop.waiting_for}")
+    except TimeoutError as error:
+        passed = f"wall clock: {budgets.wall_s:g} s passed" if clock.expired() else f"time-out ({error})"
+        _fault(state, f"{passed} while {loop.waiting_for}")
     except (EngineError, GradingFault) as error:
         _fault(state, str(error))
     except asyncio.CancelledError:
@@ -244,7 +248,7 @@ class _Loop:
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         dialect = get_dialect(self.policy.dialect)
-        self.waiting_for = "the executor of " + ", ".join(call.name for call in calls)
+        self.waiting_for = "waiting for the executor of " + ", ".join(call.name for call in calls)
         started = time.monotonic()
         replies = await asyncio.gather(*(self.call_tool(call) for call in calls))
         self.state.tool_seconds += time.monotonic() - started
@@ -255,7 +259,8 @@ class _Loop:
             )
             if reply.status is CallStatus.INFRA_FAULT:
                 if self.state.trajectory.outcome is None:
-                    self.state.trajectory.finish(Outcome.INFRA_FAULT, f"{call.name}: {reply.cause}")
+                    cause = reply.cause.removeprefix(f"{call.name}: ")
+                    self.state.trajectory.finish(Outcome.INFRA_FAULT, f"{call.name}: {cause}")
                 continue
             ok = reply.status is CallStatus.OK
             counts: Mapping[str, int] = {"tools_executed": 1, "success_count": int(ok), "failure_count": int(not ok)}

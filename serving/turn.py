@@ -1,7 +1,7 @@
 """One turn of generation: prompt ids in; sampled ids, events and the reason it ended out.
 
-Invariant: the ids of a turn are what the policy sampled, up to and including the token that completed the turn's closer or
-its end token; nothing is appended to them.
+Invariant: the ids of a turn are what the policy sampled, up to and including the token that completed the turn's closer
+or its end token; nothing is appended to them.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ async def turn(
 ) -> Turn:
     """Generate until the parser says the turn is over, an end token is sampled, or ``max_new_tokens`` are spent.
 
-    ``ids`` is the whole context; ``parser`` a fresh one. With ``on_event`` every event leaves as soon as it is known, from
-    the engine's thread. Raises EngineError.
+    ``ids`` is the whole context; ``parser`` a fresh one. With ``on_event`` every event leaves as soon as it is known,
+    from the engine's thread. Raises EngineError.
     """
     reader = _Reader(codec, parser, on_event)
     request = Request(

@@ -143,9 +143,13 @@ class Executors:
 
     async def close(self) -> None:
         """Stop the workers, then the executors, then the broker. Safe to call twice."""
-        for task in self._tasks.values():
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=CLOSE_S)
+            for task in stuck:
+                log.warning("the %s did not stop within %g s", task.get_name(), CLOSE_S)
         await self.dispatcher.close()
         for executor in self._executors.values():
             try:

@@ -25,6 +25,10 @@ SLICES: tuple[Slice, ...] = get_args(Slice)
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNKNOWN = "unknown"
 
+_FILLERS = (
+    *("please", "now", "hello", "well", "so", "ok", "then", "again", "just", "today", "say", "hey"),
+    *("kindly", "friend", "look", "good", "day", "thanks", "soon", "here", "there", "next", "also", "maybe"),
+)
 _EVAL_SHARE = 8  # one content in this many is kept for evaluation
 
 
@@ -87,11 +91,19 @@ class Draw:
         return max(choices) + 1 if self.split == "unseen_length" else self.rng.choice(choices)
 
     def wording(self, templates: Templates) -> tuple[str, str]:
-        """A template's label and its text."""
+        """A template's label and its text, wrapped in small talk where the world has it."""
         kind = "held" if self.split == "unseen_template" else "train"
         texts = templates.held if kind == "held" else templates.train
         index = self.rng.randrange(len(texts))
-        return f"{kind}.{index}", texts[index]
+        return f"{kind}.{index}", self._small_talk(texts[index])
+
+    def _small_talk(self, text: str) -> str:
+        # Without it every operand has one of a few positions, and a small model copies by position, not by content.
+        if self.rng.random() >= self.world.spec.small_talk:
+            return text
+        before = self.rng.choices(_FILLERS, k=self.rng.randrange(7))
+        after = self.rng.choices(_FILLERS, k=self.rng.randrange(4))
+        return " ".join((*before, text, *after))
 
     def owns(self, content: str) -> bool:
         """Whether this split may ask about ``content``: a fixed hash keeps training and evaluation apart."""

@@ -42,6 +42,7 @@ class WorldSpec(BaseModel):
     code_digits: Choices = (3,)
     extra_attributes: int = Field(default=0, ge=0, le=2, description="facts that nobody asks for: depot, then stock")
     distractors: float = Field(default=0.0, ge=0, le=1, description="share of entities that another document mentions")
+    small_talk: float = Field(default=0.0, ge=0, le=1, description="share of questions wrapped in words that say nothing")
     stale: float = Field(default=0.0, ge=0, le=1, description="share of entities with an outdated duplicate document")
 
     @model_validator(mode="after")

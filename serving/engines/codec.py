@@ -1,11 +1,12 @@
 """Text to ids and back, without ever letting text become a marker.
 
-Invariants: user and tool text is encoded with special tokens off; only what a dialect or chat template declares as a marker
-may become one; sampled ids are decoded, never encoded again.
+Invariants: user and tool text is encoded with every added token off, special or not; only what a dialect or chat
+template declares as a marker may become one; sampled ids are decoded, never encoded again.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -27,7 +28,7 @@ class Codec:
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: a marker or control token written in it stays plain text."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
 
     def markers(self, text: str) -> list[int]:
         """Ids of text that the system itself writes, where markers and control tokens count."""
@@ -44,8 +45,8 @@ class Codec:
     def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Ids of a conversation up to where the assistant speaks, through the model's own chat template.
 
-        The template is rendered around placeholders and the contents are encoded apart, so that no content can close its
-        turn or forge another. Raises ValueError when the tokenizer has no template.
+        The template is rendered around placeholders and the contents are encoded apart, so that no content can close
+        its turn or forge another. Raises ValueError when the tokenizer has no template.
         """
         if not self.tokenizer.chat_template:
             raise ValueError("the tokenizer has no chat template; the model cannot be prompted")
@@ -58,6 +59,15 @@ class Codec:
             elif part:
                 ids += self.markers(part)
         return ids
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The same tokenizer without its added tokens. ``split_special_tokens`` would keep those that are not declared
+        special, and that is how several model families declare the markers of a call."""
+        from tokenizers import Tokenizer
+
+        state = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        return Tokenizer.from_str(json.dumps({**state, "added_tokens": [], "post_processor": None}))
 
     @cached_property
     def eos(self) -> frozenset[int]:

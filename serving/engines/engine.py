@@ -1,8 +1,8 @@
 """The engine interface: token ids in, token ids out.
 
-Invariants: an engine never sees text and never re-tokenises; a completion's ids are exactly what was sampled, one logprob
-an id, taken from the distribution that was sampled from; randomness is addressed by the request's ``key`` and the
-token's position, so neither batching nor arrival order changes a draw.
+Invariants: an engine never sees text and never re-tokenises; a completion's ids are exactly what was sampled, one
+logprob an id, taken from the distribution that was sampled from; randomness is addressed by the request's ``key`` and
+the token's position, so neither batching nor arrival order changes a draw.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 StopCheck = Callable[[Sequence[int]], bool]
-"""Called with the turn's ids so far, after each token that ``watch`` marks; true ends the turn. Runs off the event loop."""
+"""Called with the turn's ids so far, after each token that ``watch`` marks; true ends the turn. Runs off the event
+loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ class FinishReason(StrEnum):
 class Request:
     """One turn to generate.
 
-    ``ids``: the whole context. ``session`` names the rollout, so that an engine may keep its key/value cache between turns.
-    ``watch``: boolean mask over the vocabulary; the stop check runs only after tokens it marks (None: after none).
-    ``on_token`` is called off the event loop with each id, for streaming.
+    ``ids``: the whole context. ``session`` names the rollout, so that an engine may keep its key/value cache between
+    turns. ``watch``: boolean mask over the vocabulary; the stop check runs only after tokens it marks (None: after
+    none). ``on_token`` is called off the event loop with each id, for streaming.
     """
 
     ids: Sequence[int]

@@ -1,8 +1,8 @@
 """Which session sits in which key/value row, and the forward passes over them.
 
-Invariants: rows ``[0, active)`` have a job, the rest are parked; ``tokens[row, :known]`` is what the session's context is,
-``lengths[row]`` says how many of those have keys and values; an active row lacks exactly its last known token, which the
-next decode step feeds.
+Invariants: rows ``[0, active)`` have a job, the rest are parked; ``tokens[row, :known]`` is what the session's context
+is, ``lengths[row]`` says how many of those have keys and values; an active row lacks exactly its last known token,
+which the next decode step feeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MIN_SHARED_PREFIX = 16  # a shorter common prefix is cheaper to compute than to 
 
 
 class Rows(Generic[J]):
-    """Row bookkeeping for one model. Not thread-safe: the engine's thread owns it, ``release`` and ``forget`` under its lock."""
+    """Row bookkeeping for one model. Not thread-safe: the engine's thread owns it; what moves rows or names runs under
+    its lock (``place``, ``park``, ``release``, ``forget``)."""
 
     def __init__(self, model: Any, rows: int, context: int) -> None:
         parameter = next(model.parameters())
@@ -45,26 +46,29 @@ class Rows(Generic[J]):
         """The jobs of the active rows, in row order."""
         return [job for job in self._jobs[: self.active] if job is not None]
 
-    def has_room(self, session: str) -> bool:
-        """Whether a row can be had for this session now; parked rows give way, active ones never."""
+    def has_room(self) -> bool:
+        """Whether a row can be had now; parked rows give way, active ones never."""
         return self.active < self._capacity
 
     def release(self, session: str) -> None:
         """The session will not come back; its row may serve as a shared prefix until it is needed."""
-        if session in self._sessions:
-            self._sessions[self._sessions.index(session)] = None
+        for row, held in enumerate(self._sessions):
+            if held == session:
+                self._sessions[row] = None
 
     def forget(self) -> None:
-        """Drop all cached keys and values: they belong to other weights."""
-        self._lengths[:] = 0
+        """Drop what parked rows hold, as if they were new: it belongs to other weights, or to another group."""
+        self._lengths[self.active :] = 0
+        self._used[self.active :] = 0
+        self._sessions[self.active :] = [None] * (self._capacity - self.active)
 
     def place(self, session: str, ids: Sequence[int], job: J) -> None:
         """Make a parked row active for this session's whole context, keeping what it already computed."""
+        context = np.asarray(ids, dtype=np.int64)
         row = self._row_for(session)
         self._swap(row, self.active)
         row = self.active
         self.active += 1
-        context = np.asarray(ids, dtype=np.int64)
         kept = _common(self._tokens[row, : self._lengths[row]], context)
         self._tokens[row, : len(context)] = context
         self._lengths[row] = min(kept, len(context) - 1)
@@ -113,9 +117,10 @@ class Rows(Generic[J]):
         self._known[:n] = self._lengths[:n] + 1
 
     def _row_for(self, session: str) -> int:
-        if session in self._sessions:
-            return self._sessions.index(session)
         parked = range(self.active, self._capacity)
+        for row in parked:  # not the active ones: a cancelled turn of the same session may not have left yet
+            if self._sessions[row] == session:
+                return row
         return min(parked, key=lambda row: (self._sessions[row] is not None, self._used[row]))
 
     def _leaders(self, missing: list[int]) -> tuple[list[int], list[int]]:
@@ -169,7 +174,8 @@ class Rows(Generic[J]):
         while (self._lengths[rows] < goal).any():
             lengths = self._lengths[rows]
             width = min(chunk, int((goal - lengths).max()))
-            # Rows that need less than the widest one compute junk behind their end: overwritten later, never attended to.
+            # Rows that need less than the widest one compute junk behind their end: overwritten later, never attended
+            # to.
             positions = np.minimum(lengths[:, None] + np.arange(width), self.context - 1)
             ids = np.take_along_axis(self._tokens[rows], positions, 1)
             self._pass(first, ids, positions, int(positions.max()) + 1)
@@ -195,8 +201,8 @@ class Rows(Generic[J]):
         self._slots.swap(a, b, int(max(self._lengths[a], self._lengths[b])))
         for array in (self._tokens, self._lengths, self._known, self._used):
             array[[a, b]] = array[[b, a]]
-        for items in (self._sessions, self._jobs):
-            items[a], items[b] = items[b], items[a]
+        self._sessions[a], self._sessions[b] = self._sessions[b], self._sessions[a]
+        self._jobs[a], self._jobs[b] = self._jobs[b], self._jobs[a]
 
 
 def _common(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:

@@ -30,7 +30,8 @@ def uniforms(keys: NDArray[np.uint64], positions: NDArray[np.uint64]) -> NDArray
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
         z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    drawn: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return drawn
 
 
 def sample(
@@ -38,8 +39,9 @@ def sample(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample one token a row by inverting the distribution's cumulative sum.
 
-    ``logits`` [n, vocab]; ``draws``, ``temperature``, ``top_p``, ``top_k`` [n] (temperature 0: greedy; top_p 1 and top_k 0:
-    off). Returns (tokens [n] int64, logprobs [n] float32 in nats, under the distribution that was sampled from).
+    ``logits`` [n, vocab]; ``draws``, ``temperature``, ``top_p``, ``top_k`` [n] (temperature 0: greedy; top_p 1 and
+    top_k 0: off). Returns (tokens [n] int64, logprobs [n] float32 in nats, under the distribution that was sampled
+    from).
     """
     logits = logits.float()
     greedy = temperature <= 0
@@ -49,8 +51,9 @@ def sample(
         return chosen, logprobs.gather(-1, chosen[:, None])[:, 0]
     scale = torch.where(greedy, torch.ones_like(temperature), temperature)
     logprobs = (logits / scale[:, None]).log_softmax(-1)
-    if bool((top_k > 0).any()) or bool((top_p < 1).any()):
-        logprobs = _truncate(logprobs, top_p, top_k)
+    truncated = ~greedy & ((top_k > 0) | (top_p < 1))
+    if bool(truncated.any()):  # a row's neighbours must not change its numbers: the others keep theirs as they are
+        logprobs = torch.where(truncated[:, None], _truncate(logprobs, top_p, top_k), logprobs)
     cumulative = logprobs.double().exp().cumsum(-1)
     # The total is not exactly 1; scaling the draw by it keeps the last token reachable and the rest in proportion.
     targets = draws.to(cumulative)[:, None] * cumulative[:, -1:]
@@ -60,12 +63,14 @@ def sample(
 
 
 def _truncate(logprobs: torch.Tensor, top_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
-    """Keep the top_k most likely tokens and the smallest set whose mass reaches top_p, then renormalise."""
-    ordered, order = logprobs.sort(-1, descending=True)
+    """Keep the top_k most likely tokens; of those, renormalised, the smallest set whose mass reaches top_p;
+    renormalise."""
+    ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
     limit = torch.where(top_k > 0, top_k, torch.full_like(top_k, logprobs.shape[-1]))
-    before = ordered.exp().cumsum(-1) - ordered.exp()
-    drop = (rank[None, :] >= limit[:, None]) | (before >= top_p[:, None])
+    ordered = ordered.masked_fill(rank[None, :] >= limit[:, None], float("-inf")).log_softmax(-1)
+    mass = ordered.double().exp()
+    drop = (mass.cumsum(-1) - mass >= top_p[:, None]) & (top_p < 1)[:, None]
     drop[:, 0] = False
     ordered = ordered.masked_fill(drop, float("-inf")).log_softmax(-1)
     return torch.empty_like(ordered).scatter_(-1, order, ordered)

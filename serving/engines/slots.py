@@ -42,7 +42,8 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
 
 
 class Slots:
-    """Key/value rows of shape [layers, 2, rows, heads, context, head_dim], and the ``Cache`` that a model's forward takes."""
+    """Key/value rows of shape [layers, 2, rows, heads, context, head_dim], and the ``Cache`` that a model's forward
+    takes."""
 
     def __init__(self, config: Any, rows: int, context: int, device: torch.device, dtype: torch.dtype) -> None:
         text = config.get_text_config()
@@ -57,7 +58,8 @@ class Slots:
         self._row_index = torch.arange(rows, device=device)
 
     def aim(self, start: int, positions: torch.Tensor, span: int) -> torch.Tensor:
-        """Point the next forward at rows ``start...`` and positions [n, t]; returns the mask [n, 1, t, span] (True: attend)."""
+        """Point the next forward at rows ``start...`` and positions [n, t]; returns the mask [n, 1, t, span] (True:
+        attend)."""
         self._batch = slice(start, start + positions.shape[0])
         self._positions = positions
         self.span = span
@@ -65,7 +67,8 @@ class Slots:
         return columns[None, None, None, :] <= positions[:, None, :, None]
 
     def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store keys and values [n, heads, t, head_dim] at the aimed positions; returns views of the aimed rows and span."""
+        """Store keys and values [n, heads, t, head_dim] at the aimed positions; returns views of the aimed rows and
+        span."""
         k, v = self.memory[layer, 0], self.memory[layer, 1]
         rows = self._row_index[self._batch][:, None]
         k[rows, :, self._positions] = keys.transpose(1, 2)

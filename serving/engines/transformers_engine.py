@@ -1,13 +1,15 @@
 """Continuous batching over any transformers causal LM, in a thread of its own.
 
-Invariants: the forward pass runs off the event loop; a session that waits for its tool holds no place in the batch, only
-its key/value row; every job ends in exactly one completion, error or cancellation. With ``barrier`` on (deterministic
-mode) a wave starts only when every open session waits, and runs in the order of the jobs' keys.
+Invariants: the forward pass runs off the event loop; a session that waits for its tool holds no place in the batch,
+only its key/value row; every job ends in exactly one completion, error or cancellation. With ``barrier`` on
+(deterministic mode) a wave starts only when every open session waits, and runs in the order of the jobs' keys.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -21,6 +23,7 @@ from callwright.serving.engines.engine import Completion, EngineError, EngineSta
 from callwright.serving.engines.rows import Rows
 from callwright.serving.engines.sampler import sample, uniforms
 
+DRAIN_S = 60.0  # how long new weights wait for a cancelled turn to leave the batch
 ADMISSION_INTERVAL = 4  # decode steps between admissions while a batch runs: few wide prefills beat many narrow ones
 
 
@@ -32,6 +35,10 @@ class _Job:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cancelled: bool = False
+    error: EngineError | None = None
+
+
+_Outcome = Completion | EngineError
 
 
 class TransformersEngine:
@@ -45,6 +52,7 @@ class TransformersEngine:
         self._rows: Rows[_Job] = Rows(model, rows, context)
         self._barrier = barrier
         self._open: set[str] = set()
+        self._released: set[str] = set()  # with the barrier on: let go when the next wave starts
         self._wave: list[_Job] = []
         self._inbox: list[_Job] = []
         self._condition = threading.Condition()
@@ -65,10 +73,15 @@ class TransformersEngine:
         return self._rows.context
 
     def set_version(self, version: int) -> None:
-        """Say that the weights changed: forget every cached key and value. Raises EngineError with turns in flight."""
+        """Say that the weights changed: forget every cached key and value. Raises EngineError with turns in flight.
+
+        A turn that was cancelled is not in flight: this waits the one step until it is out of the batch.
+        """
         with self._condition:
-            if self._inbox or self._wave or self._rows.active:
+            if any(not job.cancelled for job in (*self._inbox, *self._wave, *self._rows.jobs())):
                 raise EngineError("the weights changed while turns were in flight")
+            if not self._condition.wait_for(lambda: not (self._wave or self._rows.active), timeout=DRAIN_S):
+                raise EngineError(f"a cancelled turn was still in the batch after {DRAIN_S:g} s")
             self._rows.forget()
             self._version = version
 
@@ -82,11 +95,16 @@ class TransformersEngine:
     def release(self, session: str) -> None:
         with self._condition:
             self._open.discard(session)
-            self._rows.release(session)
-            self._condition.notify()
+            if self._barrier:
+                self._released.add(session)  # when it came within a wave must not change which row gives way
+            else:
+                self._rows.release(session)
+            self._condition.notify_all()
 
     async def generate(self, request: Request) -> Completion:
-        if len(request.ids) >= self._rows.context:
+        if not request.ids:
+            raise ValueError("a turn needs at least one token of context")
+        if len(request.ids) >= self._rows.context or request.max_new_tokens <= 0:
             return Completion((), (), FinishReason.LENGTH, self._version)
         loop = asyncio.get_running_loop()
         job = _Job(request, loop.create_future(), loop)
@@ -94,18 +112,22 @@ class TransformersEngine:
             if self._stopping:
                 raise EngineError("the engine is closed")
             self._inbox.append(job)
-            self._condition.notify()
+            self._condition.notify_all()
         try:
             return await job.future
         except asyncio.CancelledError:
-            job.cancelled = True
+            with self._condition:
+                job.cancelled = True
+                if job in self._inbox:  # with the barrier on, nothing else might take it out
+                    self._inbox.remove(job)
+                self._condition.notify_all()
             raise
 
     def close(self) -> None:
         """Stop the thread; jobs in flight fail with EngineError. Safe to repeat."""
         with self._condition:
             self._stopping = True
-            self._condition.notify()
+            self._condition.notify_all()
         self._thread.join(timeout=60)
 
     def _ready(self) -> bool:
@@ -128,6 +150,9 @@ class TransformersEngine:
                     self._wave += self._inbox
                     self._inbox = []
                 elif not self._wave and not self._rows.active:
+                    for session in self._released:
+                        self._rows.release(session)
+                    self._released.clear()
                     self._wave = sorted(self._inbox, key=lambda job: (job.request.key, job.request.session))
                     self._inbox = []
             try:
@@ -146,13 +171,16 @@ class TransformersEngine:
         if self._rows.active and self._steps_since_admission < ADMISSION_INTERVAL:
             return
         self._steps_since_admission = 0
-        while self._wave and self._rows.has_room(self._wave[0].request.session):
-            job = self._wave.pop(0)
-            if not job.cancelled:
-                self._rows.place(job.request.session, job.request.ids, job)
+        with self._condition:
+            while self._wave and self._rows.has_room():
+                job = self._wave[0]
+                if not job.cancelled:
+                    self._rows.place(job.request.session, job.request.ids, job)
+                self._wave.pop(0)  # only now: a job that cannot be placed must fail with the rest
+            self._condition.notify_all()
         started = time.perf_counter()
         computed, reused = self._rows.prefill()
-        if computed:
+        if computed or reused:
             self.stats.prefill_tokens += computed
             self.stats.reused_tokens += reused
             self.stats.prefill_seconds += time.perf_counter() - started
@@ -172,11 +200,13 @@ class TransformersEngine:
             torch.tensor([s.top_p for s in settings], device=device),
             torch.tensor([s.top_k for s in settings], device=device),
         )
-        chosen = tokens.tolist()
+        chosen, certain = tokens.tolist(), logprobs.tolist()
+        if not all(map(math.isfinite, certain)):
+            raise FloatingPointError("the model's logits are not finite")
         self._rows.advance(chosen)
         finished = [
             (index, job, reason)
-            for index, (job, token, logprob) in enumerate(zip(jobs, chosen, logprobs.tolist(), strict=True))
+            for index, (job, token, logprob) in enumerate(zip(jobs, chosen, certain, strict=True))
             if (reason := self._take(job, token, logprob)) is not None
         ]
         self.stats.sampled_tokens += len(jobs)
@@ -185,6 +215,7 @@ class TransformersEngine:
         with self._condition:
             for index, _, _ in reversed(finished):
                 self._rows.park(index)
+            self._condition.notify_all()
         self._deliver([(job, reason) for _, job, reason in finished])
 
     def _take(self, job: _Job, token: int, logprob: float) -> FinishReason | None:
@@ -192,37 +223,42 @@ class TransformersEngine:
         request = job.request
         job.ids.append(token)
         job.logprobs.append(logprob)
-        if request.on_token is not None:
-            request.on_token(token)
         if job.cancelled:
             return FinishReason.CANCELLED
-        if token in request.eos:
-            return FinishReason.EOS
-        if request.stop is not None and request.watch is not None and request.watch[token] and request.stop(job.ids):
-            return FinishReason.STOP
+        try:
+            if request.on_token is not None:
+                request.on_token(token)
+            if token in request.eos:
+                return FinishReason.EOS
+            watched = request.watch is not None and request.watch[token]
+            if watched and request.stop is not None and request.stop(job.ids):
+                return FinishReason.STOP
+        except Exception as error:  # a callback's failure is its own turn's; the others know nothing of it
+            job.error = EngineError(f"a callback of the turn failed: {type(error).__name__}: {error}")
+            return FinishReason.CANCELLED
         full = len(request.ids) + len(job.ids) >= self._rows.context
         return FinishReason.LENGTH if full or len(job.ids) >= request.max_new_tokens else None
 
     def _deliver(self, finished: list[tuple[_Job, FinishReason]]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Completion]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, _Outcome]]] = {}
         for job, reason in finished:
             completion = Completion(tuple(job.ids), tuple(job.logprobs), reason, self._version)
-            by_loop.setdefault(job.loop, []).append((job, completion))
+            by_loop.setdefault(job.loop, []).append((job, job.error or completion))
         for loop, batch in by_loop.items():
             _post(loop, batch)
 
     def _fail(self, error: EngineError) -> None:
+        """End every job with this error (called with the lock held)."""
         jobs = [*self._wave, *self._inbox, *self._rows.jobs()]
         self._wave, self._inbox = [], []
         for index in reversed(range(self._rows.active)):
             self._rows.park(index)
+        self._condition.notify_all()
         for job in jobs:
             _post(job.loop, [(job, error)])
 
 
-def _post(
-    loop: asyncio.AbstractEventLoop, batch: list[tuple[_Job, Completion]] | list[tuple[_Job, EngineError]]
-) -> None:
+def _post(loop: asyncio.AbstractEventLoop, batch: list[tuple[_Job, _Outcome]]) -> None:
     def settle() -> None:
         for job, outcome in batch:
             if job.future.done():
@@ -232,6 +268,5 @@ def _post(
             else:
                 job.future.set_exception(outcome)
 
-    # A loop that closed in the meantime has nobody waiting on it.
-    if not loop.is_closed():
+    with contextlib.suppress(RuntimeError):  # a loop that closed in the meantime has nobody waiting on it
         loop.call_soon_threadsafe(settle)

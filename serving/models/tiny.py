@@ -1,7 +1,7 @@
 """The tiny model: a Llama of about 0.7M parameters with its own tokenizer, made from scratch in a second.
 
-Invariants: digits and capital letters are one token each, so that copying a key or an operand is copying tokens; every tag
-is one special token; any other text falls back to bytes, so every string has ids and decodes back exactly.
+Invariants: digits and capital letters are one token each, so that copying a key or an operand is copying tokens; every
+tag is one special token; any other text falls back to bytes, so every string has ids and decodes back exactly.
 """
 
 from __future__ import annotations

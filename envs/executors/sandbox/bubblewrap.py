@@ -52,6 +52,10 @@ class Launcher:
 
     def argv(self, scratch_bytes: int) -> list[str]:
         """The whole command line; the last argument is the zygote's source."""
+        return [*self.wrapper(scratch_bytes), self.python, "-s", "-E", "-c", _ZYGOTE.read_text()]
+
+    def wrapper(self, scratch_bytes: int) -> list[str]:
+        """Bubblewrap and all that it is told, before the command that it is to run."""
         uid = str(SANDBOX_UID)
         arguments = [self.bwrap, "--unshare-all", "--unshare-user", "--uid", uid, "--gid", uid]
         arguments += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -62,7 +66,7 @@ class Launcher:
         arguments += ["--clearenv"]
         for name, value in environment.items():
             arguments += ["--setenv", name, value]
-        return [*arguments, self.python, "-s", "-E", "-c", _ZYGOTE.read_text()]
+        return arguments
 
     def _file_system(self, scratch_bytes: int) -> list[str]:
         arguments = ["--ro-bind", "/usr", "/usr"]

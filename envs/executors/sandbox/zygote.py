@@ -100,13 +100,16 @@ def isolate(config: dict[str, Any]) -> None:
 
 def disarm(config: dict[str, Any], seccomp: Filter) -> None:
     """In the warden: give up every right, for itself and for the program it will fork."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # where the host runs out of memory, the program goes first
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or its own /proc files are closed to it
+    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(score, b"1000")  # where the host runs out of memory, the program goes first
+    os.close(score)
     for name, soft, hard in config["rlimits"]:
         resource.setrlimit(getattr(resource, name), (soft, hard))
     libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
     header = struct.pack("Ii", 0x20080522, 0)
-    check(libc.syscall(SYS_CAPSET, header, bytes(24)), "capset")
+    if SYS_CAPSET:  # where we do not know its number there are no nested namespaces, and so no capability to drop
+        check(libc.syscall(SYS_CAPSET, header, bytes(24)), "capset")
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     # The program shares the warden's uid: undumpable, its memory and descriptors are out of reach.
     check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
@@ -127,8 +130,7 @@ def warden(config: dict[str, Any], seccomp: Filter, nested: bool, fds: list[int]
             try:
                 os.dup2(out, 1)
                 os.dup2(err, 2)
-                with open(command, "rb", closefd=False) as file:
-                    text = file.read()
+                text = os.pread(command, 1 << 20, 0)
                 os.closerange(3, 256)
                 libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
                 program(text.decode())
@@ -271,6 +273,7 @@ def main() -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     zygote = Zygote(control, json.loads(control.recv(1 << 20)))
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a disposable one shares its pid namespace with the program
     gc.collect()
     gc.freeze()  # children do not touch, and so do not copy, what lives here
     control.send(json.dumps({"ready": os.getpid()}).encode())

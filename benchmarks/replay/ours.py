@@ -1,0 +1,105 @@
+"""Our side: the rollout function over the engine, the dispatcher, the memory broker and one worker with a slow executor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.replay.forcing import ForcedEngine
+from benchmarks.replay.model import CONTEXT, Shared
+from benchmarks.replay.scripts import FIELDS, Script
+from callwright.envs.executors.command_queue import CommandWorker
+from callwright.envs.executors.executor import Record, record_of
+from callwright.envs.rewards import grade
+from callwright.envs.rollout import Budgets, Policy, Rollout, rollout
+from callwright.envs.tasks.task import Task
+from callwright.serving.engines.engine import Request, Sampling
+from callwright.serving.protocol import WEB, ToolCall
+from callwright.serving.queues.dispatcher import CallStatus, Dispatcher, Reply
+from callwright.serving.queues.memory import MemoryBroker
+
+Latency = Callable[[str], float]
+
+BUDGETS = Budgets(turn_tokens=128, policy_tokens=900, context=CONTEXT, calls=4)
+CALL_TIMEOUT_S = 60.0
+
+
+class _Collection:
+    """An executor that sleeps for the call's latency and answers."""
+
+    name = "collection"
+
+    def __init__(self) -> None:
+        self.latency: Latency = lambda query: 0.0
+
+    async def start(self) -> None:
+        """Nothing to warm up."""
+
+    async def run(self, call: ToolCall) -> Record:
+        await asyncio.sleep(self.latency(str(call.arguments["q"])))
+        return record_of(call, CallStatus.OK, **FIELDS)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Ours:
+    """Our rollouts over the scripts, ``in_flight`` at once, on the caller's event loop."""
+
+    def __init__(self, shared: Shared, scripts: Sequence[Script], *, in_flight: int) -> None:
+        self._scripts = scripts
+        self._in_flight = in_flight
+        self.engine = ForcedEngine(shared.model, scripts, rows=in_flight, context=CONTEXT)
+        self._policy = Policy(self.engine, shared.codec, (WEB,), system_prompt=False)
+        self._executor = _Collection()
+        self._broker = MemoryBroker()
+        self._dispatcher = Dispatcher(self._broker, (WEB,), lanes=in_flight)
+        worker = CommandWorker(self._broker, self._executor, WEB, concurrency=in_flight)
+        self._worker = asyncio.get_running_loop().create_task(worker.run())
+
+    async def run(self, latency: Latency) -> tuple[float, list[Rollout]]:
+        """One batch: seconds, and the rollouts. The worker and the engine stay up between batches, as in training."""
+        self._executor.latency = latency
+        self.engine.restart()
+        places = asyncio.Semaphore(self._in_flight)
+        started = time.perf_counter()
+        done = await asyncio.gather(*(self._rollout(script, places) for script in self._scripts))
+        return time.perf_counter() - started, done
+
+    async def _rollout(self, script: Script, places: asyncio.Semaphore) -> Rollout:
+        name = f"script-{script.index}"
+        task = Task(key=name, family="replay", question=script.question, answer=script.answer)
+        async with places:
+            return await rollout(task, self._policy, self._call, grade, BUDGETS, key=script.index, session=name)
+
+    async def _call(self, call: ToolCall) -> Reply:
+        return await self._dispatcher.call(call, timeout_s=CALL_TIMEOUT_S)
+
+    async def close(self) -> None:
+        self.engine.close()
+        self._worker.cancel()
+        await asyncio.gather(self._worker, return_exceptions=True)
+        await self._dispatcher.close()
+        await self._broker.close()
+
+
+async def raw_decode_speed(shared: Shared, scripts: Sequence[Script], contexts: Sequence[Sequence[int]]) -> float:
+    """Sampled tokens a second of the engine alone: one row a context, all of them decoding the same number of tokens.
+
+    No tools, no parsing, no end of turn; the prefill is taken out of the time.
+    """
+    rows, tokens = len(contexts), min(len(script.ids) for script in scripts) + 64
+    engine = ForcedEngine(shared.model, scripts, rows=rows, context=CONTEXT, barrier=True)
+    try:
+        sessions = [str(index) for index in range(rows)]
+        engine.open(sessions)
+        requests = [
+            Request(ids, tokens, Sampling(), key=index, session=session)
+            for index, (ids, session) in enumerate(zip(contexts, sessions, strict=True))
+        ]
+        started = time.perf_counter()
+        await asyncio.gather(*map(engine.generate, requests))
+        return engine.stats.sampled_tokens / (time.perf_counter() - started - engine.stats.prefill_seconds)
+    finally:
+        engine.close()

@@ -1,0 +1,39 @@
+"""What several tests need: one thread for numerical libraries, and a random tiny model with its own tokenizer."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Before anything imports torch: on few cores more threads only wait for each other.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+if TYPE_CHECKING:
+    from callwright.serving.models import Loaded
+
+TEXTS = ("what is the code of BCDF?", "compute 12 plus 30.", "the answer is 42", "no results", "unknown")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Loaded:
+    """A random Llama of two layers whose distributions are far from uniform. Shared: leave its weights as they are."""
+    import torch
+
+    from callwright.serving.engines.codec import Codec
+    from callwright.serving.models import Loaded
+    from callwright.serving.models.tiny import new_model, train_tokenizer
+    from callwright.serving.protocol.tools import DEFAULT_TOOLS
+
+    tokenizer = train_tokenizer(TEXTS, DEFAULT_TOOLS)
+    model = new_model(
+        len(tokenizer), seed=0, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id, layers=2, width=32
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(8.0)
+    return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
