@@ -1,7 +1,8 @@
 """Many rollouts at once, and the deadline that closes them.
 
-Invariants: every attempt gives exactly one rollout, in the order asked for; past the deadline what still runs is cancelled
-and comes back as ``late``; the key of an attempt addresses its randomness, so order and timing change nothing.
+Invariants: every attempt gives exactly one rollout, in the order asked for; past the deadline what still runs is
+cancelled and comes back as ``late``; the key of an attempt addresses its randomness, so order and timing change
+nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ async def run_batch(
     deadline_s: float,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> list[Rollout]:
-    """Run all attempts at once; ``on_done`` is called as each one ends. Returns after at most ``deadline_s``, give or take
-    the cancellations. Never raises for a failed rollout."""
+    """Run all attempts at once; ``on_done`` is called as each one ends.
+
+    Returns after at most ``deadline_s``, give or take the cancellations. Never raises for a failed rollout.
+    """
     arena.policy.engine.open([attempt.session for attempt in attempts])
     tasks = [asyncio.create_task(_run(attempt, arena, on_done), name=attempt.session) for attempt in attempts]
     try:

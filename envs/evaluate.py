@@ -1,7 +1,7 @@
 """Evaluation: the same rollouts as training, counted.
 
-Invariants: success is over rows that were scored or failed by the policy's fault; an infra fault is never a wrong answer;
-``n_scored`` of ``n_total`` says how many rows the figure stands on.
+Invariants: success is over rows that were scored or failed by the policy's fault; an infra fault is never a wrong
+answer; ``n_scored`` of ``n_total`` says how many rows the figure stands on.
 """
 
 from __future__ import annotations

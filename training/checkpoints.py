@@ -1,7 +1,8 @@
 """Checkpoints that are whole or absent.
 
-Invariant: a folder ``step-N`` counts only with its marker file, which is written last: files are written aside and fsynced,
-the folder is renamed, its parent fsynced, then the marker appears. A kill at any moment leaves the previous checkpoint.
+Invariant: a folder ``step-N`` counts only with its marker file, which is written last: files are written aside and
+fsynced, the folder is renamed, its parent fsynced, then the marker appears. A kill at any moment leaves the previous
+checkpoint.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _NAME = re.compile(r"step-(\d+)")
 def publish(folder: Path, step: int) -> Iterator[Path]:
     """Give a staging folder to write into; on a clean exit it becomes ``folder/step-N``, complete."""
     folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".step-*.tmp"):  # of a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     staging, target = folder / f".step-{step}.{os.getpid()}.tmp", folder / f"step-{step}"
-    shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     try:
         yield staging

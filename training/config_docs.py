@@ -14,7 +14,7 @@ from callwright.training.config_schema import Config, sections_in
 
 INTRO = """# Configuration
 
-Made from training/config_schema.py by `make docs`; change it there.
+Made from training/config_schema.py and the dials in envs/tasks/ by `make docs`; change it there.
 
 `callwright train CONFIG key=value ...` takes a file, a run folder, or a name shipped in configs/. A file may say
 `extends: NAME` and then holds only what differs. Values are YAML, keys are dotted: `grpo.steps=10 model.lora.r=8`.

@@ -71,9 +71,9 @@ class Web(Section):
     """The web tool: search over the local document collection."""
 
     concurrency: Positive = 8
-    """Calls answered at once."""
+    """Calls answered at once. (Nothing reads this yet: it is 8.)"""
     timeout_s: Seconds = 10.0
-    """Deadline of one call; past it the call is our fault, not the policy's."""
+    """Time for one search; with `executors.queue_s` on top it is the call's deadline. Past that the fault is ours."""
 
 
 class Code(Section):
@@ -92,12 +92,12 @@ class Code(Section):
 
 
 class Azure(Section):
-    """The azure tool: one Azure CLI command a call. Answers "not configured" until an account is there."""
+    """The azure tool: one Azure CLI command a call. Not connected yet: every call ends as an infra fault."""
 
     concurrency: Positive = 2
-    """Calls answered at once."""
+    """Calls answered at once. (Nothing reads this yet: it is 8.)"""
     timeout_s: Seconds = 60.0
-    """Deadline of one call."""
+    """Time for one command; with `executors.queue_s` on top it is the call's deadline."""
 
 
 class Executors(Section):
@@ -106,7 +106,7 @@ class Executors(Section):
     lanes: Positive = 64
     """Unanswered calls of one tool at once; more wait for a lane."""
     queue_s: Seconds = 60.0
-    """What a call may wait on top of its tool's deadline, for a lane and for a free worker; past it the fault is ours."""
+    """What a call may wait on top of its tool's deadline, for a lane and a free worker; past it the fault is ours."""
     web: Web = Web()
     code: Code = Code()
     azure: Azure = Azure()
@@ -157,7 +157,7 @@ class Tasks(Section):
 
 
 class WarmStage(Section):
-    """One stage of the warm start: how its scripted solvers behave, and for how long."""
+    """One entry of the list `warm_start.stages`: how its scripted solvers behave, and for how long."""
 
     steps: Positive = 300
     """Optimizer steps."""
@@ -208,7 +208,7 @@ class Grpo(Section):
     deadline_s: Seconds = 120.0
     """A batch closes after this long; what comes later is late and trains nothing."""
     max_infra_share: Share = 0.25
-    """The run stops and says why once this share of a batch failed through no fault of the policy."""
+    """The run stops and says why when more than this share of a batch failed through no fault of the policy."""
     permute_rewards: bool = False
     """Control experiment: rewards are shuffled over the batch, so that nothing can be learned from them."""
     resample_zero_variance: bool = False
@@ -227,9 +227,11 @@ class Eval(Section):
     samples: Positive = 1
     """Sampled rollouts a task; greedy takes one."""
     every: Count = 0
-    """GRPO steps between evaluations of new seeds; 0 evaluates before and after only."""
+    """GRPO steps between evaluations of new seeds. (Nothing reads this yet: they are before and after only.)"""
     temperature: Rate = 1.0
     """Temperature of the sampled evaluation."""
+    chat_temperature: Annotated[float, Field(ge=0)] = 0.0
+    """Temperature of `chat`; 0 is greedy."""
 
 
 class Checkpoint(Section):

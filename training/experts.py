@@ -1,7 +1,7 @@
 """Scripted solvers: they write turns as a policy would, and run through the same rollout function.
 
-A solver has habits: with some probability it guesses at once, starts with a needless call, or leaves its chain half way.
-Invariant: what a script does depends only on the task and the random generator it is given.
+A solver has habits: with some probability it guesses at once, starts with a needless call, or leaves its chain half
+way. Invariant: what a script does depends only on the task and the random generator it is given.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from callwright.serving.protocol import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Probabilities. ``guess``: answer at once. ``stray``: begin with another family's first call. ``leave``: after each
-    call but the last, answer with a guess instead of going on; after the last, answer wrongly."""
+    """Probabilities. ``guess``: answer at once. ``stray``: begin with another family's first call. ``leave``: after
+    each call but the last, answer with a guess instead of going on; after the last, answer wrongly."""
 
     guess: float = 0.0
     stray: float = 0.0
@@ -52,7 +52,8 @@ def solution(answer: str) -> str:
 
 
 class ScriptedEngine:
-    """An engine whose samples are a script's turns; logprobs are 0 (it is certain). Past the script it ends the turn."""
+    """An engine whose samples are a script's turns; logprobs are 0 (it is certain). Past the script it ends the
+    turn."""
 
     def __init__(self, codec: Codec, turns: list[str]) -> None:
         self._codec = codec

@@ -1,7 +1,7 @@
 """Group arithmetic without torch: baselines, advantages and the loss scale, as the trainer computes them.
 
-Invariants: rows outside the baseline (infra_fault, late, cancelled) are masked before mean and spread and get advantage 0;
-the loss is renormalised by surviving rows for every loss type.
+Invariants: rows outside the baseline (infra_fault, late, cancelled) are masked before mean and spread and get advantage
+0; the loss is renormalised by surviving rows for every loss type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def advantages(rewards: Sequence[float | None], group_size: int, *, scale: str =
     """Group-relative advantages, shape [n]; ``rewards`` [n] lists groups one after another, None marks a masked row.
 
     A = r - mean(group), divided by (std + 1e-4) for ``scale`` "group" (Shao et al., 2024, DeepSeekMath, eq. 3; std with
-    Bessel's correction) or by the whole batch's std for "batch"; "none" divides by nothing (Liu et al., 2025, Dr. GRPO).
+    Bessel's correction) or by the whole batch's std for "batch"; "none" divides by nothing (Liu et al., 2025, Dr.
+    GRPO).
     """
     if len(rewards) % group_size:
         raise ValueError(f"{len(rewards)} rewards are not whole groups of {group_size}")

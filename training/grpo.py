@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from callwright.serving.errors import UserError
@@ -36,7 +36,9 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
         raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
     taken = sorted(set(_OURS) & set(grpo.trl))
     if taken:
-        raise UserError(f"grpo.trl.{taken[0]} follows from grpo.prompts_per_step, num_generations, micro_batch and steps")
+        raise UserError(
+            f"grpo.trl.{taken[0]} follows from grpo.prompts_per_step, num_generations, micro_batch and steps"
+        )
     iterations = int(grpo.trl.get("num_iterations", 1))
     settings: dict[str, Any] = {
         "output_dir": str(scratch),
@@ -71,9 +73,10 @@ def build_trainer(
 ) -> ToolGRPOTrainer:
     """The trainer, ready to ``train``; every step's metrics go to ``sink(step, metrics)``."""
     arguments = grpo_arguments(config, folder / "scratch")
-    # TRL draws prompts from a dataset; ours only say how many rows a batch has, the rollouts choose their tasks by address.
+    # TRL draws prompts from a dataset; ours only say how many rows a batch has: the rollouts choose their tasks by
+    # address.
     prompts = Dataset.from_dict({"prompt": [""] * (config.grpo.prompts_per_step * max(1, config.grpo.steps))})
-    return ToolGRPOTrainer(
+    trainer = ToolGRPOTrainer(
         model=model,
         args=arguments,
         processing_class=tokenizer,
@@ -84,6 +87,9 @@ def build_trainer(
         callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints")],
         checkpoints=folder / "checkpoints",
     )
+    # It prints raw log dictionaries to standard output, which belongs to results.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def lora_config(config: Config) -> Any:
@@ -116,8 +122,14 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         if not logs or "loss" not in logs:
             return
         now = time.monotonic()
-        numbers = {key: float(value) for key, value in logs.items() if isinstance(value, int | float | str) and _is_number(value)}
-        trl = {key: value for key, value in numbers.items() if math.isfinite(value) and key not in ("reward", "step_time")}
+        numbers = {
+            key: float(value)
+            for key, value in logs.items()
+            if isinstance(value, int | float | str) and _is_number(value)
+        }
+        trl = {
+            key: value for key, value in numbers.items() if math.isfinite(value) and key not in ("reward", "step_time")
+        }
         step = state.global_step // args.num_iterations
         self._sink(step, {**trl, **self._rollouts.last, "step_seconds": now - self._step_started})
         self._step_started = now

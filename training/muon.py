@@ -1,8 +1,8 @@
 """Muon in float32 for the hidden matrices, AdamW for the rest.
 
-torch.optim.Muon runs its iteration in bfloat16, which a CPU without bf16 arithmetic does an order of magnitude slower than
-float32; this is the same update in float32. Source: Jordan et al., 2024, "Muon: an optimizer for hidden layers in neural
-networks" (quintic Newton-Schulz coefficients and the 0.2 * sqrt(max(rows, columns)) scale of Liu et al., 2025).
+torch.optim.Muon runs its iteration in bfloat16, which a CPU without bf16 arithmetic does an order of magnitude slower
+than float32; this is the same update in float32. Source: Jordan et al., 2024, "Muon: an optimizer for hidden layers in
+neural networks" (quintic Newton-Schulz coefficients and the 0.2 * sqrt(max(rows, columns)) scale of Liu et al., 2025).
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """One optimizer over two kinds of groups: ``muon: True`` groups hold matrices, the others follow AdamW (no decay)."""
+    """One optimizer over two kinds of groups: ``muon: True`` groups hold matrices, the others follow AdamW (no
+    decay)."""
 
     def __init__(self, model: torch.nn.Module, *, muon_lr: float, lr: float, momentum: float = 0.95) -> None:
-        hidden, rest = [], []
+        hidden: list[torch.nn.Parameter] = []
+        rest: list[torch.nn.Parameter] = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 (hidden if parameter.ndim == 2 and "embed" not in name and "head" not in name else rest).append(
@@ -32,7 +34,7 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__(groups, {"momentum": momentum, "betas": (0.9, 0.95), "eps": 1e-8})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update from the gradients that are there."""
         loss = None
         if closure is not None:
@@ -70,7 +72,7 @@ class MuonAdamW(torch.optim.Optimizer):
 def _orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     """Five Newton-Schulz steps towards the nearest orthogonal matrix; shape [rows, columns] in and out."""
     a, b, c = _COEFFICIENTS
-    x = matrix / (matrix.norm() + 1e-7)
+    x: torch.Tensor = matrix / (matrix.norm() + 1e-7)
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
     for _ in range(5):

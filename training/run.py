@@ -42,7 +42,9 @@ def train(config: Config, *, resume: bool = False, dry_run: bool = False) -> Pat
 def evaluate(config: Config) -> dict[str, Any]:
     """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``."""
     with open_session(config) as session:
-        session.adopt(load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype))
+        session.adopt(
+            load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype)
+        )
         scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval")
     report.print_single(scores)
     return scores
@@ -115,7 +117,9 @@ def _first_model(session: Session, folder: Path) -> Loaded:
 
     config = session.config
     if config.warm_start.checkpoint is not None:
-        return load(resolve_checkpoint(config.warm_start.checkpoint), device=config.engine.device, dtype=config.engine.dtype)
+        return load(
+            resolve_checkpoint(config.warm_start.checkpoint), device=config.engine.device, dtype=config.engine.dtype
+        )
     return warm_start(session, folder)
 
 
@@ -142,8 +146,9 @@ def _dry_run(config: Config) -> Path:
     print(dump_config(config), end="")
     rows = config.grpo.prompts_per_step * config.grpo.num_generations
     log(
-        f"a step: {config.grpo.prompts_per_step} tasks x {config.grpo.num_generations} = {rows} rollouts, in micro-batches "
-        f"of {arguments.per_device_train_batch_size}, {arguments.num_iterations} update(s); {config.grpo.steps} steps"
+        f"a step: {config.grpo.prompts_per_step} tasks x {config.grpo.num_generations} = {rows} rollouts, in "
+        f"micro-batches of {arguments.per_device_train_batch_size}, {arguments.num_iterations} update(s); "
+        f"{config.grpo.steps} steps"
     )
     return RUNS / config.name
 

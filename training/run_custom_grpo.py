@@ -1,7 +1,8 @@
 """The adapter between TRL's trainer and our rollouts: TRL asks ``GrpoRollouts`` for a batch, trains on it, asks again.
 
-Invariants: batch number ``i`` asks the same tasks whatever happened before; a batch that is mostly infra faults ends the run
-before any update uses it; what a row brings to the loss (ids, mask, logprobs, reward) comes from its trajectory alone.
+Invariants: batch number ``i`` asks the same tasks whatever happened before; a batch that is mostly infra faults ends
+the run before any update uses it; what a row brings to the loss (ids, mask, logprobs, reward) comes from its trajectory
+alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from callwright.envs.batch import Attempt
 from callwright.envs.evaluate import score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
-from callwright.envs.trajectory import Outcome, completion
 from callwright.envs.traces import TraceWriter, step_name
+from callwright.envs.trajectory import Outcome, completion
 from callwright.serving.errors import RunError
 from callwright.training.groups import advantages, group_stats, has_zero_variance
 from callwright.training.session import Session
@@ -28,7 +29,8 @@ from callwright.training.trace_records import trace_record
 
 @dataclass(slots=True)
 class GrpoRollouts:
-    """TRL's ``rollout_func``. ``last`` holds the batch's metrics until the trainer logs them; ``totals`` count outcomes."""
+    """TRL's ``rollout_func``. ``last`` holds the batch's metrics until the trainer logs them; ``totals`` count
+    outcomes."""
 
     session: Session
     folder: Path
@@ -72,7 +74,9 @@ class GrpoRollouts:
     def _resampled(self, rows: list[Rollout], step: int) -> list[Rollout]:
         """Groups that teach nothing are replaced, once, by groups of fresh tasks."""
         size = self.session.config.grpo.num_generations
-        starts = [at for at in range(0, len(rows), size) if has_zero_variance([r.total_reward for r in rows[at : at + size]])]
+        starts = [
+            at for at in range(0, len(rows), size) if has_zero_variance([r.total_reward for r in rows[at : at + size]])
+        ]
         if not starts:
             return rows
         tasks = self.session.tasks.sample("train", len(starts), f"resample-{step}", 0)
@@ -86,8 +90,8 @@ class GrpoRollouts:
         if len(faults) > self.session.config.grpo.max_infra_share * len(rows):
             cause, count = Counter(faults).most_common(1)[0]
             raise RunError(
-                f"{len(faults)} of {len(rows)} rollouts failed through no fault of the policy, most ({count}) with: {cause}; "
-                f"no update used them, the record is in {self.folder}"
+                f"{len(faults)} of {len(rows)} rollouts failed through no fault of the policy, most ({count}) with: "
+                f"{cause}; no update used them, the record is in {self.folder}"
             )
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:

@@ -10,7 +10,9 @@ from callwright.envs.trajectory import Sampled, Segment
 from callwright.serving.engines.codec import Codec
 
 
-def trace_record(rollout: Rollout, codec: Codec, *, step: int | None = None, advantage: float | None = None) -> dict[str, Any]:
+def trace_record(
+    rollout: Rollout, codec: Codec, *, step: int | None = None, advantage: float | None = None
+) -> dict[str, Any]:
     """Everything needed to read, re-score or re-train on the rollout later."""
     reward = rollout.reward
     return {

@@ -1,7 +1,8 @@
-"""TRL's GRPOTrainer with two additions: the sampler's own logprobs as the old policy, and losses over surviving rows only.
+"""TRL's GRPOTrainer with two additions: the sampler's own logprobs as the old policy, and losses over surviving rows
+only.
 
-Invariants: the old logprobs of a row are those its tokens were sampled with, so the ratio is 1 before the first update; a
-row that the rollout function masked (``env_mask`` all 0, reward None) moves nothing, whatever the loss type.
+Invariants: the old logprobs of a row are those its tokens were sampled with, so the ratio is 1 before the first update;
+a row that the rollout function masked (``env_mask`` all 0, reward None) moves nothing, whatever the loss type.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     published (the tokenizer, the run's own state).
     """
 
+    beta: float  # TRL's, scaled for as long as a loss is computed
+
     def __init__(
         self, *args: Any, checkpoints: Path, save_extra: Callable[[Path, int], None] | None = None, **kwargs: Any
     ) -> None:
@@ -36,12 +39,37 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     @property
     def rollout_index(self) -> int:
         """Which generation batch is next: optimizer steps so far over updates a batch."""
-        return int(self.state.global_step) // int(self.num_iterations)
+        return self._micro_batches_used // self._micro_batches_a_generation
+
+    @property
+    def _micro_batches_used(self) -> int:
+        return int(self.state.global_step) * int(self.args.gradient_accumulation_steps)
+
+    @property
+    def _micro_batches_a_generation(self) -> int:
+        return int(self.args.steps_per_generation) * int(self.num_iterations)
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if self.loss_type == "bnpo" and self._buffered_inputs is not before:
+            self._leave_out_dead_micro_batches()
+        return inputs
+
+    def _leave_out_dead_micro_batches(self) -> None:
+        """bnpo averages micro-batches, each over its own tokens: one whose rows are all masked must not count
+        either."""
+        size = self.args.gradient_accumulation_steps
+        for start in range(0, len(self._buffered_inputs), size):
+            window = self._buffered_inputs[start : start + size]
+            alive = sum(bool(_mask(batch).any()) for batch in window)
+            for batch in window:
+                batch["loss_scale"] = torch.tensor(len(window) / max(alive, 1))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
-        alive = (output["tool_mask"] * output["completion_mask"]).sum(1) > 0
+        alive = _mask(output).any(1)
         survivors = int(self.accelerator.gather(alive.sum()).sum())
         rows = int(alive.numel()) * int(self.accelerator.num_processes)
         output["loss_scale"] = torch.tensor(loss_scale(self.loss_type, survivors, rows), device=alive.device)
@@ -50,8 +78,7 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate(self, prompts: list[Any]) -> Any:
         generated = super()._generate(prompts)
         # TRL recomputes the old policy's logprobs with one more forward pass; the sampler already gave them.
-        generate_every = self.args.steps_per_generation * self.num_iterations
-        if self.args.gradient_accumulation_steps % generate_every:
+        if self.args.gradient_accumulation_steps % self._micro_batches_a_generation:
             self._sampled_logps = _pad_right(generated[4], self.accelerator.device)
         return generated
 
@@ -75,11 +102,10 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _log_ratio_error(self, inputs: dict[str, Any]) -> None:
         """Before the first update on a batch, how far the importance ratio is from 1, at worst."""
-        first_pass = self.state.global_step % self.num_iterations == 0
+        first_pass = self._micro_batches_used % self._micro_batches_a_generation == 0
         if not first_pass or self._last_logps is None or not self.model.training:
             return
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        ratio = (self._last_logps - inputs["old_per_token_logps"])[mask].exp()
+        ratio = (self._last_logps - inputs["old_per_token_logps"])[_mask(inputs)].exp()
         if ratio.numel():
             self._metrics["train"]["sampling/ratio_error_max"].append(float((ratio - 1).abs().max()))
 
@@ -105,6 +131,12 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inner.rmdir()
             if self._save_extra is not None:
                 self._save_extra(staging, step)
+
+
+def _mask(inputs: dict[str, Any]) -> torch.Tensor:
+    """Which completion tokens [rows, tokens] the policy sampled, in rows that count."""
+    mask: torch.Tensor = inputs["completion_mask"] * inputs["tool_mask"]
+    return mask.bool()
 
 
 def _pad_right(rows: list[list[float]], device: torch.device) -> torch.Tensor:

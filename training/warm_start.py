@@ -1,7 +1,7 @@
 """The supervised start: traces of scripted solvers, run through the one rollout function, then TRL's SFTTrainer.
 
-Invariant: a trace trains on what its solver sampled; what was given to it (prompt, results) has label -100, except where
-``on_given`` asks for a language-model loss on results too.
+Invariant: a trace trains on what its solver sampled; what was given to it (prompt, results) has label -100, except
+where ``on_given`` asks for a language-model loss on results too.
 """
 
 from __future__ import annotations
@@ -89,9 +89,11 @@ def fine_tune(
     folder: Path,
     trl: dict[str, Any] | None = None,
 ) -> list[float]:
-    """Train ``model`` in place for ``steps`` batches over shuffled ``rows``; returns the loss of each logged step (nats/token)."""
+    """Train ``model`` in place for ``steps`` batches over shuffled ``rows``; returns the loss of each logged step
+    (nats/token)."""
     import torch
     from datasets import Dataset
+    from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
     from callwright.training.muon import MuonAdamW
@@ -130,6 +132,8 @@ def fine_tune(
         processing_class=tokenizer,
         optimizers=optimizers,
     )
+    # It prints raw log dictionaries to standard output, which belongs to results.
+    trainer.remove_callback(PrinterCallback)
     trainer.train()
     model.eval()
     return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
@@ -142,9 +146,7 @@ def new_tiny(session: Session) -> Loaded:
     texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0), [])]
     texts += [f"{title} {text}" for title, text in islice(session.tasks.documents(), TOKENIZER_TASKS)]
     tokenizer = train_tokenizer(texts, DEFAULT_TOOLS)
-    model = new_model(
-        len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id
-    )
+    model = new_model(len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id)
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 
 
@@ -169,7 +171,9 @@ def warm_start(session: Session, folder: Path) -> Loaded:
         )
         log(f"warm start, stage {number + 1}: {stage.traces} traces of scripted solvers, then {stage.steps} steps")
         traces = session.loop.run(
-            collect_traces(tasks, habits, policy, session.call_tool, _ungraded, session.budgets, f"{config.seed}|{number}")
+            collect_traces(
+                tasks, habits, policy, session.call_tool, _ungraded, session.budgets, f"{config.seed}|{number}"
+            )
         )
         losses = fine_tune(
             loaded.model,

@@ -23,13 +23,13 @@ _REPEATS = 50  # repeated questions that an evaluation skips in a row before it 
 
 
 class FamilySpec(BaseModel):
-    """One entry of a mix. ``kind`` is the family where the entry's own name is not (two entries of one family)."""
+    """One entry of a mix. NAME is the family; or any name with ``kind`` beside it, so that a family can stand twice."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    weight: float = Field(default=1.0, ge=0, description="share of training tasks; 0: for evaluation only")
-    dials: dict[str, Any] = Field(default_factory=dict)
-    kind: str | None = None
+    weight: float = Field(default=1.0, ge=0, description="Relative share of training tasks; 0: for evaluation only.")
+    dials: dict[str, Any] = Field(default_factory=dict, description="Difficulty; listed at the end of this page.")
+    kind: str | None = Field(default=None, description="The family, where NAME is a name of your own.")
 
 
 class TaskSuite:

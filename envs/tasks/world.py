@@ -35,15 +35,21 @@ class WorldSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    entities: int = Field(default=3000, ge=4, description="entities that training asks about")
-    eval_entities: int = Field(default=1000, ge=4, description="entities kept for evaluation")
-    long_entities: int = Field(default=500, ge=4, description="evaluation entities with longer names and codes")
-    name_length: Choices = (3,)
-    code_digits: Choices = (3,)
-    extra_attributes: int = Field(default=0, ge=0, le=2, description="facts that nobody asks for: depot, then stock")
-    distractors: float = Field(default=0.0, ge=0, le=1, description="share of entities that another document mentions")
-    small_talk: float = Field(default=0.0, ge=0, le=1, description="share of questions wrapped in words that say nothing")
-    stale: float = Field(default=0.0, ge=0, le=1, description="share of entities with an outdated duplicate document")
+    entities: int = Field(default=3000, ge=4, description="Entities that training asks about.")
+    eval_entities: int = Field(default=1000, ge=4, description="Entities kept for evaluation.")
+    long_entities: int = Field(default=500, ge=4, description="Evaluation entities with longer names and codes.")
+    name_length: Choices = Field(
+        default=(3,), description="Letters of a name, 2-6; one number, or several to draw from."
+    )
+    code_digits: Choices = Field(
+        default=(3,), description="Digits of a code, 1-12; one number, or several to draw from."
+    )
+    extra_attributes: int = Field(default=0, ge=0, le=2, description="Facts that nobody asks for: depot, then stock.")
+    distractors: float = Field(default=0.0, ge=0, le=1, description="Share of entities that another document mentions.")
+    small_talk: float = Field(
+        default=0.0, ge=0, le=1, description="Share of questions wrapped in words that say nothing."
+    )
+    stale: float = Field(default=0.0, ge=0, le=1, description="Share of entities with an outdated duplicate document.")
 
     @model_validator(mode="after")
     def _fits(self) -> WorldSpec:
