@@ -10,6 +10,6 @@ def chat(checkpoint: CheckpointArgument, overrides: Overrides = None, config: Co
     """Chat with a checkpoint. It reads questions from standard input, one a line, and runs the tools it calls."""
     resolved = config_of_checkpoint(checkpoint, overrides or [], config)
     with train_extra():
-        from callwright.training.run import chat as run_chat
+        from callwright.training.chat import chat as run_chat
 
         run_chat(resolved)

@@ -70,8 +70,6 @@ class Engine(Section):
 class Web(Section):
     """The web tool: search over the local document collection."""
 
-    concurrency: Positive = 8
-    """Calls answered at once. (Nothing reads this yet: it is 8.)"""
     timeout_s: Seconds = 10.0
     """Time for one search; with `executors.queue_s` on top it is the call's deadline. Past that the fault is ours."""
 
@@ -94,8 +92,6 @@ class Code(Section):
 class Azure(Section):
     """The azure tool: one Azure CLI command a call. Not connected yet: every call ends as an infra fault."""
 
-    concurrency: Positive = 2
-    """Calls answered at once. (Nothing reads this yet: it is 8.)"""
     timeout_s: Seconds = 60.0
     """Time for one command; with `executors.queue_s` on top it is the call's deadline."""
 
@@ -226,8 +222,6 @@ class Eval(Section):
     """Tasks in each other slice (unseen template, composition, length)."""
     samples: Positive = 1
     """Sampled rollouts a task; greedy takes one."""
-    every: Count = 0
-    """GRPO steps between evaluations of new seeds. (Nothing reads this yet: they are before and after only.)"""
     temperature: Rate = 1.0
     """Temperature of the sampled evaluation."""
     chat_temperature: Annotated[float, Field(ge=0)] = 0.0

@@ -13,6 +13,7 @@ from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter
 from callwright.serving.progress import Progress
+from callwright.training.faults import stop_on_faults
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
 
@@ -68,4 +69,5 @@ def _run(
         )
         for row in rows:
             traces.write(trace_record(row, session.policy(temperature).codec))
+    stop_on_faults(rows, session.config.grpo.max_infra_share, folder)
     return rows

@@ -20,7 +20,7 @@ from callwright.training.run_custom_grpo import GrpoRollouts, reward_column
 from callwright.training.trainer import ToolGRPOTrainer
 
 MetricSink = Callable[[int, dict[str, float]], None]
-_OURS = ("per_device_train_batch_size", "steps_per_generation", "generation_batch_size", "max_steps", "num_generations")
+_FREE = ("gradient_checkpointing", "dataloader_pin_memory")  # defaults of ours that ``grpo.trl`` may change
 
 
 def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
@@ -34,11 +34,6 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     micro = grpo.micro_batch or rows
     if rows % micro:
         raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
-    taken = sorted(set(_OURS) & set(grpo.trl))
-    if taken:
-        raise UserError(
-            f"grpo.trl.{taken[0]} follows from grpo.prompts_per_step, num_generations, micro_batch and steps"
-        )
     iterations = int(grpo.trl.get("num_iterations", 1))
     settings: dict[str, Any] = {
         "output_dir": str(scratch),
@@ -60,10 +55,12 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
         "disable_tqdm": True,
         "shuffle_dataset": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        **grpo.trl,
     }
+    taken = sorted(key for key in grpo.trl if key in settings and key not in _FREE)
+    if taken:
+        raise UserError(f"grpo.trl.{taken[0]} follows from the config's own keys (grpo, budgets, engine, checkpoint, seed)")
     try:
-        return GRPOConfig(**settings)
+        return GRPOConfig(**{**settings, **grpo.trl})
     except (TypeError, ValueError) as error:
         raise UserError(f"grpo.trl: {error}") from error
 

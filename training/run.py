@@ -1,10 +1,10 @@
-"""The verbs that load a model: train, evaluate, chat."""
+"""The verbs train and eval."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ def resolve_checkpoint(path: str) -> str:
     newest = latest(Path(path) / "checkpoints")
     if newest is not None:
         return str(newest[1])
+    if path == "tiny":
+        raise UserError("tiny is made by training it: name a checkpoint, or `quickstart` for the shipped warm start")
     shipped = WARM_STARTS / path
     return str(shipped) if shipped.is_dir() else path
 
@@ -63,10 +65,10 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
     from callwright.training.grpo import build_trainer
     from callwright.training.run_custom_grpo import GrpoRollouts
 
-    config, seconds = session.config, Counter[str]()
+    config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
     started = time.monotonic()
-    loaded = load(str(checkpoint[1])) if checkpoint else _first_model(session, folder)
+    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else _first_model(session, folder)
     seconds["warm_start"] = time.monotonic() - started
     session.adopt(loaded)
     before = _evaluated(session, folder, "before", seconds)
@@ -123,17 +125,26 @@ def _first_model(session: Session, folder: Path) -> Loaded:
     return warm_start(session, folder)
 
 
-def _evaluated(session: Session, folder: Path, name: str, seconds: Counter[str]) -> report.Scores:
-    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
-    import json
+def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
+    """The checkpoint's weights; with LoRA the model under the adapter, which the trainer then loads from the checkpoint."""
+    config = session.config
+    if config.model.lora is None:
+        return load(str(checkpoint), device=config.engine.device, dtype=config.engine.dtype)
+    made_here = folder / "warm_start"
+    if made_here.is_dir():
+        return load(str(made_here), device=config.engine.device, dtype=config.engine.dtype)
+    return _first_model(session, folder)
 
+
+def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> report.Scores:
+    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
     path = folder / f"{name}.json"
     if path.is_file():
         kept: report.Scores = json.loads(path.read_text())
         return kept
     started = time.monotonic()
     scores = evaluate_model(session, name, folder)
-    seconds["eval"] += time.monotonic() - started  # type: ignore[assignment]
+    seconds["eval"] += time.monotonic() - started
     write_json(path, scores)
     log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
     return scores

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
-from callwright.serving.errors import RunError
+from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, group_stats, has_zero_variance
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
@@ -35,7 +34,6 @@ class GrpoRollouts:
     session: Session
     folder: Path
     last: dict[str, float] = field(default_factory=dict)
-    totals: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """One batch: ``len(prompts)`` rows in groups; the prompts themselves only say how many. Raises RunError."""
@@ -51,6 +49,7 @@ class GrpoRollouts:
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
         self._record(step, rows, rewards, str(trainer.scale_rewards), time.monotonic() - started)
+        stop_on_faults(rows, grpo.max_infra_share, self.folder)
         return self._columns(rows, rewards)
 
     def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
@@ -66,10 +65,7 @@ class GrpoRollouts:
     def _run(self, tasks: Sequence[Task], stream: str) -> list[Rollout]:
         grpo = self.session.config.grpo
         attempts = [Attempt(task, sample, stream) for task in tasks for sample in range(grpo.num_generations)]
-        rows = self.session.run(attempts, temperature=grpo.temperature, deadline_s=grpo.deadline_s)
-        self.totals.update(str(row.outcome) for row in rows)
-        self._stop_on_faults(rows)
-        return rows
+        return self.session.run(attempts, temperature=grpo.temperature, deadline_s=grpo.deadline_s)
 
     def _resampled(self, rows: list[Rollout], step: int) -> list[Rollout]:
         """Groups that teach nothing are replaced, once, by groups of fresh tasks."""
@@ -84,15 +80,6 @@ class GrpoRollouts:
         for index, at in enumerate(starts):
             rows[at : at + size] = fresh[index * size : (index + 1) * size]
         return rows
-
-    def _stop_on_faults(self, rows: Sequence[Rollout]) -> None:
-        faults = [row.trajectory.cause for row in rows if row.outcome in (Outcome.INFRA_FAULT, Outcome.LATE)]
-        if len(faults) > self.session.config.grpo.max_infra_share * len(rows):
-            cause, count = Counter(faults).most_common(1)[0]
-            raise RunError(
-                f"{len(faults)} of {len(rows)} rollouts failed through no fault of the policy, most ({count}) with: "
-                f"{cause}; no update used them, the record is in {self.folder}"
-            )
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
         assert self.session.loaded is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 from callwright.serving.errors import UserError
 from callwright.serving.progress import log
-from callwright.training.config import Config, dump_config
+from callwright.training.config import Config, dump_config, load_config
 
 VERSIONS = ("callwright", "torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "numpy")
 
@@ -38,6 +38,8 @@ def resumed_run_folder(config: Config, runs: Path) -> Path:
     folder = runs / config.name
     if not (folder / "config.yaml").is_file():
         raise UserError(f"nothing to resume: {folder} has no config.yaml; start it without --resume")
+    if load_config(folder) != config:
+        raise UserError(f"{folder} was started with another config: resume it as `callwright train {folder} --resume`")
     return folder
 
 

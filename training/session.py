@@ -26,6 +26,9 @@ from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
 
 
+STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
+
+
 @dataclass(slots=True)
 class Session:
     """One run's parts. ``run`` is the only way rollouts are made in training and evaluation."""
@@ -131,5 +134,7 @@ def executor_settings(config: Config) -> ExecutorSettings:
     return ExecutorSettings(
         tools=tools,
         lanes=config.executors.lanes,
+        # A run may take all of its tool's own time before it counts as stuck.
+        deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
         code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
     )

@@ -87,6 +87,7 @@ def fine_tune(
     muon_lr: float | None,
     seed: int,
     folder: Path,
+    use_cpu: bool = False,
     trl: dict[str, Any] | None = None,
 ) -> list[float]:
     """Train ``model`` in place for ``steps`` batches over shuffled ``rows``; returns the loss of each logged step
@@ -111,6 +112,7 @@ def fine_tune(
         "seed": seed,
         "data_seed": seed,
         "bf16": False,
+        "use_cpu": use_cpu,
         "gradient_checkpointing": False,
         "max_length": None,
         "disable_tqdm": True,
@@ -161,7 +163,7 @@ def warm_start(session: Session, folder: Path) -> Loaded:
     ``tiny`` begins from nothing: its tokenizer is trained on the session's own task texts. Raises RunError, UserError.
     """
     config = session.config
-    loaded = new_tiny(session) if config.model.path == "tiny" else load(config.model.path, dtype=config.engine.dtype)
+    loaded = new_tiny(session) if config.model.path == "tiny" else load(config.model.path, device=config.engine.device, dtype=config.engine.dtype)
     for number, stage in enumerate(config.warm_start.stages):
         tasks = session.tasks.sample("train", stage.traces, f"warm-{number}", 0)
         habits = Habits(stage.guess, stage.stray, stage.leave)
@@ -185,6 +187,7 @@ def warm_start(session: Session, folder: Path) -> Loaded:
             muon_lr=stage.muon_lr,
             seed=config.seed,
             folder=folder / "scratch",
+            use_cpu=config.engine.device == "cpu",
             trl=config.warm_start.trl,
         )
         if losses:
