@@ -90,5 +90,20 @@ def pass_at_k(successes: int, n: int, k: int) -> float:
     return 1 - miss
 
 
+def pass_rates(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """pass@k for k = 1, 2, 4, ... up to the samples that every task has; empty for single samples."""
+    by_task: dict[str, list[bool]] = defaultdict(list)
+    for r in rollouts:
+        if r.outcome.in_baseline:
+            by_task[r.task.key].append(r.success)
+    fewest = min(map(len, by_task.values()), default=0)
+    rates: dict[str, float] = {}
+    k = 1
+    while fewest > 1 and k <= fewest:
+        rates[str(k)] = sum(pass_at_k(sum(row), len(row), k) for row in by_task.values()) / len(by_task)
+        k *= 2
+    return rates
+
+
 def _share(part: float, whole: int) -> float:
     return part / whole if whole else 0.0

@@ -14,8 +14,8 @@ from callwright.envs.tasks.task import Task
 from callwright.serving.engines.sampler import address
 from callwright.serving.models import load
 from callwright.serving.protocol import Event, EventType
+from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
-from callwright.training.run import resolve_checkpoint
 from callwright.training.session import Session, open_session
 
 _STYLES = {

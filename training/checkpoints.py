@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from callwright.serving.errors import UserError
+
 MARKER = "COMPLETE"
+WARM_STARTS = Path(__file__).parent / "warm_starts"
 _NAME = re.compile(r"step-(\d+)")
 
 
@@ -57,6 +60,20 @@ def latest(folder: Path) -> tuple[int, Path] | None:
     """The newest complete checkpoint, if there is one."""
     found = complete(folder)
     return found[-1] if found else None
+
+
+def resolve_checkpoint(path: str) -> str:
+    """A run folder stands for its newest complete checkpoint; ``quickstart`` for the shipped warm start.
+
+    Raises UserError for ``tiny``, which is made by training it.
+    """
+    newest = latest(Path(path) / "checkpoints")
+    if newest is not None:
+        return str(newest[1])
+    if path == "tiny":
+        raise UserError("tiny is made by training it: name a checkpoint, or `quickstart` for the shipped warm start")
+    shipped = WARM_STARTS / path
+    return str(shipped) if shipped.is_dir() else path
 
 
 def prune(folder: Path, keep: int) -> None:

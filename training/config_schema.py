@@ -175,7 +175,7 @@ class WarmStart(Section):
     """Supervised start on traces of scripted solvers (TRL SFT)."""
 
     checkpoint: str | None = None
-    """A warm-started model to begin from: `quickstart` (shipped) or a folder; the stages below are then skipped."""
+    """Where to begin instead of at `model.path`: `quickstart` (the shipped warm start), a folder, or a run folder."""
     stages: Annotated[tuple[WarmStage, ...], Field(strict=False)] = ()
     """The stages, one after another; none starts GRPO from the model as it is."""
     batch: Positive = 64

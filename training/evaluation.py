@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callwright.envs.batch import Attempt
-from callwright.envs.evaluate import CLOSED_BOOK, score
+from callwright.envs.evaluate import CLOSED_BOOK, pass_rates, score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
@@ -32,13 +32,15 @@ def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[
     tasks = {slice_: rows for slice_, rows in tasks.items() if rows}
     result: dict[str, dict[str, Any]] = {}
     for mode, temperature, samples in (("greedy", 0.0, 1), ("sampled", config.temperature, config.samples)):
-        scores = {
-            slice_: score(_run(session, rows, f"{name}-{mode}-{slice_}", folder, temperature, samples))
+        rollouts = {
+            slice_: _run(session, rows, f"{name}-{mode}-{slice_}", folder, temperature, samples)
             for slice_, rows in tasks.items()
         }
+        scores = {slice_: score(rows) for slice_, rows in rollouts.items()}
         result[mode] = {
             **scores["new_seeds"].to_dict(),
             "slices": {slice_: value.success for slice_, value in scores.items()},
+            "pass_at_k": pass_rates(rollouts["new_seeds"]),
             "slice_intervals": {slice_: list(value.interval) for slice_, value in scores.items()},
         }
     closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))

@@ -12,12 +12,14 @@ from callwright.serving.errors import RunError
 
 
 def stop_on_faults(rows: Sequence[Rollout], max_share: float, folder: Path) -> None:
-    """Raise RunError, naming the commonest cause, when more than ``max_share`` of the rows failed through no fault of the
-    policy. Call it after the rows' traces are written and before anything uses them."""
+    """Raise RunError, naming the commonest cause, when more than ``max_share`` of the rows failed by no fault of the policy.
+
+    Call it after the rows' traces are written and before anything uses them.
+    """
     faults = [row.trajectory.cause for row in rows if row.outcome in (Outcome.INFRA_FAULT, Outcome.LATE)]
     if len(faults) > max_share * len(rows):
         cause, count = Counter(faults).most_common(1)[0]
         raise RunError(
-            f"{len(faults)} of {len(rows)} rollouts failed through no fault of the policy, most of them ({count}) with: "
-            f"{cause}; nothing was learned from this batch, its traces are in {folder / 'traces'}"
+            f"{len(faults)} of {len(rows)} rollouts failed through no fault of the policy, most of them ({count}) with:"
+            f" {cause}; nothing was learned from this batch, its traces are in {folder / 'traces'}"
         )

@@ -58,7 +58,9 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     }
     taken = sorted(key for key in grpo.trl if key in settings and key not in _FREE)
     if taken:
-        raise UserError(f"grpo.trl.{taken[0]} follows from the config's own keys (grpo, budgets, engine, checkpoint, seed)")
+        raise UserError(
+            f"grpo.trl.{taken[0]} follows from the config's own keys (grpo, budgets, engine, checkpoint, seed)"
+        )
     try:
         return GRPOConfig(**{**settings, **grpo.trl})
     except (TypeError, ValueError) as error:

@@ -50,6 +50,8 @@ def print_single(scores: Scores) -> None:
     table.add_row("scored / all", *(f"{s['n_scored']} / {s['n_total']}" for s in (greedy, sampled)))
     Console().print(table)
     print(f"closed book (answers without any call): {scores['closed_book']['success']:.3f}")
+    if sampled["pass_at_k"]:
+        print("pass@k: " + "  ".join(f"{k} {value:.3f}" for k, value in sampled["pass_at_k"].items()))
 
 
 def draw_curve(metrics: Sequence[dict[str, float]], before: Scores, after: Scores | None, path: Path) -> None:

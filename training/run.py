@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
-from callwright.serving.errors import RunError, UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
-from callwright.training.checkpoints import latest
+from callwright.training.checkpoints import latest, resolve_checkpoint
 from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import evaluate_model
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
@@ -21,21 +22,27 @@ from callwright.training.session import Session, open_session
 from callwright.training.tracking import open_tracker
 
 RUNS = Path("runs")
-WARM_STARTS = Path(__file__).parent / "warm_starts"
 
 
-def train(config: Config, *, resume: bool = False, dry_run: bool = False) -> Path:
+def train(
+    config: Config,
+    *,
+    resume: bool = False,
+    dry_run: bool = False,
+    executors: Mapping[str, Executor] | None = None,
+) -> Path:
     """Warm start, evaluate, GRPO, evaluate; everything is in the returned run folder.
 
-    ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops. Raises
-    UserError for bad input and RunError when the run failed.
+    ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops.
+    ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
+    failed.
     """
     if dry_run:
         return _dry_run(config)
     folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
     if config.deterministic:
         _be_deterministic()
-    with open_session(config) as session:
+    with open_session(config, executors) as session:
         return _train(session, folder, resume)
 
 
@@ -50,25 +57,15 @@ def evaluate(config: Config) -> dict[str, Any]:
     return scores
 
 
-def resolve_checkpoint(path: str) -> str:
-    """A run folder stands for its newest complete checkpoint; ``quickstart`` for the shipped warm start."""
-    newest = latest(Path(path) / "checkpoints")
-    if newest is not None:
-        return str(newest[1])
-    if path == "tiny":
-        raise UserError("tiny is made by training it: name a checkpoint, or `quickstart` for the shipped warm start")
-    shipped = WARM_STARTS / path
-    return str(shipped) if shipped.is_dir() else path
-
-
 def _train(session: Session, folder: Path, resume: bool) -> Path:
     from callwright.training.grpo import build_trainer
     from callwright.training.run_custom_grpo import GrpoRollouts
+    from callwright.training.warm_start import warm_start
 
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
     started = time.monotonic()
-    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else _first_model(session, folder)
+    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder)
     seconds["warm_start"] = time.monotonic() - started
     session.adopt(loaded)
     before = _evaluated(session, folder, "before", seconds)
@@ -114,26 +111,17 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
     return folder
 
 
-def _first_model(session: Session, folder: Path) -> Loaded:
+def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
+    """The checkpoint's weights; with LoRA the model under the adapter, which the trainer loads from the checkpoint."""
     from callwright.training.warm_start import warm_start
 
-    config = session.config
-    if config.warm_start.checkpoint is not None:
-        return load(
-            resolve_checkpoint(config.warm_start.checkpoint), device=config.engine.device, dtype=config.engine.dtype
-        )
-    return warm_start(session, folder)
-
-
-def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
-    """The checkpoint's weights; with LoRA the model under the adapter, which the trainer then loads from the checkpoint."""
     config = session.config
     if config.model.lora is None:
         return load(str(checkpoint), device=config.engine.device, dtype=config.engine.dtype)
     made_here = folder / "warm_start"
     if made_here.is_dir():
         return load(str(made_here), device=config.engine.device, dtype=config.engine.dtype)
-    return _first_model(session, folder)
+    return warm_start(session, folder)
 
 
 def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> report.Scores:
@@ -168,6 +156,3 @@ def _be_deterministic() -> None:
     import torch
 
     torch.use_deterministic_algorithms(True)
-
-
-__all__ = ["RunError", "UserError", "evaluate", "resolve_checkpoint", "train"]

@@ -5,12 +5,13 @@ Invariant: everything that ``open_session`` starts is closed on every way out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from callwright.envs.batch import Arena, Attempt, run_batch
+from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
@@ -24,7 +25,6 @@ from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
 from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
-
 
 STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
@@ -94,28 +94,31 @@ class Session:
 
 
 @contextmanager
-def open_session(config: Config) -> Iterator[Session]:
-    """Start executors and task source; close them, and the engine, whatever happens. Raises UserError, RunError."""
+def open_session(config: Config, executors: Mapping[str, Executor] | None = None) -> Iterator[Session]:
+    """Start executors and task source; close them, and the engine, whatever happens. Raises UserError, RunError.
+
+    ``executors`` puts ready ones in the place of a tool's own, by the tool's name.
+    """
     tasks = open_source(config.tasks, config.seed)
     loop = BackgroundLoop()
     try:
         # Built on the loop: queues and semaphores belong to the loop they are made on.
-        executors = loop.run(_started(config, tasks))
-        session = Session(config, tasks, executors, loop)
+        running = loop.run(_started(config, tasks, executors))
+        session = Session(config, tasks, running, loop)
         try:
             yield session
         finally:
             if session.engine is not None:
                 session.engine.close()
-            loop.run(executors.close())
+            loop.run(running.close())
     finally:
         loop.close()
 
 
-async def _started(config: Config, tasks: TaskSource) -> Executors:
+async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
     settings = executor_settings(config)
     documents = tasks.documents() if "web" in config.tools else None
-    executors = Executors(settings, documents=documents)
+    executors = Executors(settings, documents=documents, executors=given)
     await executors.start()
     return executors
 

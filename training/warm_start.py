@@ -24,6 +24,7 @@ from callwright.serving.models import Loaded, load
 from callwright.serving.models.tiny import new_model, train_tokenizer
 from callwright.serving.progress import log
 from callwright.serving.protocol import DEFAULT_TOOLS
+from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.experts import Habits, ScriptedEngine, script
 from callwright.training.session import Session
 
@@ -141,6 +142,14 @@ def fine_tune(
     return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
+def _beginning(session: Session) -> Loaded:
+    config = session.config
+    path = config.warm_start.checkpoint or config.model.path
+    if path == "tiny":
+        return new_tiny(session)
+    return load(resolve_checkpoint(path), device=config.engine.device, dtype=config.engine.dtype)
+
+
 def new_tiny(session: Session) -> Loaded:
     """The tiny model from scratch; its tokenizer is trained on the session's own training texts."""
     tasks = session.tasks.sample("train", TOKENIZER_TASKS, "tokenizer", 0)
@@ -160,10 +169,13 @@ async def _ungraded(task: Task, solution: str | None, call: Any, *, clean: bool)
 def warm_start(session: Session, folder: Path) -> Loaded:
     """The model that GRPO starts from: made or loaded, then trained through the configured stages.
 
-    ``tiny`` begins from nothing: its tokenizer is trained on the session's own task texts. Raises RunError, UserError.
+    ``tiny`` without a checkpoint begins from nothing: its tokenizer is trained on the session's own task texts. What
+    the stages made is kept in ``folder/warm_start``. Raises RunError, UserError.
     """
     config = session.config
-    loaded = new_tiny(session) if config.model.path == "tiny" else load(config.model.path, device=config.engine.device, dtype=config.engine.dtype)
+    loaded = _beginning(session)
+    if not config.warm_start.stages:
+        return loaded
     for number, stage in enumerate(config.warm_start.stages):
         tasks = session.tasks.sample("train", stage.traces, f"warm-{number}", 0)
         habits = Habits(stage.guess, stage.stray, stage.leave)

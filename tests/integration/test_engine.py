@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from callwright.serving.engines.engine import Completion, EngineError, FinishReason, Request, Sampling
+from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request, Sampling
 from callwright.serving.engines.sampler import address
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
@@ -221,6 +221,7 @@ async def test_a_cancelled_turn_frees_its_row(make: Make) -> None:
     engine.release("a")
     assert (await waiting).ids == want.ids
     engine.set_version(1)
+    assert engine.stats.sampled_tokens < 8000
 
 
 async def test_a_session_goes_on_at_once_after_a_cancelled_turn(make: Make) -> None:
@@ -365,17 +366,20 @@ async def group(engine: TransformersEngine, names: Sequence[str], order: int, pr
     shuffled = list(names)
     rng.shuffle(shuffled)
     await asyncio.gather(*(play(name) for name in shuffled))
-    return {name: [(done.ids, done.logprobs) for done in got[name]] for name in names}
+    # The work itself is part of it: another row given way would be other keys and values computed anew.
+    work = (engine.stats.prefill_tokens, engine.stats.reused_tokens, engine.stats.decode_steps)
+    return {**{name: [(done.ids, done.logprobs) for done in got[name]] for name in names}, "work": work}
 
 
 async def test_the_barrier_is_bit_equal_whatever_the_order_of_arrival(make: Make) -> None:
     prefix = list(range(20, 45))
     names = [f"s{i}" for i in range(9)]
-    runs = [await group(make(rows=4, barrier=True), names, order, prefix) for order in range(4)]
+    runs = [await group(make(rows=4, barrier=True), names, order, prefix) for order in range(6)]
     assert all(run == runs[0] for run in runs)
     assert len({str(turns) for turns in runs[0].values()}) > 1
     # A resumed run starts with a fresh engine where the first one had a past.
     used = make(rows=4, barrier=True)
     await group(used, ["x", "y", "z", "u", "v"], 9, prefix)
     used.set_version(1)
-    assert await group(used, names, 5, prefix) == runs[0]
+    used.stats = EngineStats()
+    assert await group(used, names, 9, prefix) == runs[0]

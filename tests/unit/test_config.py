@@ -36,7 +36,9 @@ def test_gpu_config_differs_only_in_model_engine_and_sizes() -> None:
 
 
 def test_overrides_are_yaml_and_the_last_wins() -> None:
-    config = load_config("quickstart", ["grpo.steps=3", "tasks.world.stale=1e-1", "model.lora.r=4", "grpo.trl.beta=1e-3"])
+    config = load_config(
+        "quickstart", ["grpo.steps=3", "tasks.world.stale=1e-1", "model.lora.r=4", "grpo.trl.beta=1e-3"]
+    )
     assert config.grpo.steps == 3
     assert config.tasks.world.stale == 1e-1
     assert config.model.lora is not None

@@ -1,0 +1,87 @@
+"""A deterministic run that is killed and resumed equals one that was never disturbed: ids, rewards and losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callwright.envs.traces import read_traces
+from callwright.training.checkpoints import complete
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+STEPS = 5
+SETTINGS = [
+    "deterministic=true",
+    f"grpo.steps={STEPS}",
+    "grpo.prompts_per_step=6",
+    "grpo.num_generations=4",
+    "checkpoint.every=1",
+    "checkpoint.keep=2",
+    "eval.n=8",
+    "eval.n_slices=0",
+    "engine.max_batch=24",
+]
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "callwright", "train", *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors.decode()[-2000:]
+
+
+def what_was_learned(run: Path) -> dict[str, Any]:
+    """Everything that must not depend on having been killed."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    traces = [
+        (
+            trace["key"],
+            trace["sample"],
+            [segment["ids"] for segment in trace["segments"]],
+            trace["reward"],
+            trace["advantage"],
+        )
+        for step in range(STEPS)
+        for trace in read_traces(run, f"step-{step:06d}")
+    ]
+    summary = json.loads((run / "summary.json").read_text())
+    return {
+        "losses": [(row["step"], row["loss"], row["grad_norm"]) for row in rows],
+        "traces": traces,
+        "after": (summary["after"]["greedy"]["success"], summary["after"]["sampled"]["success"]),
+    }
+
+
+@pytest.mark.timeout(900)
+def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    finish(start(whole, "quickstart", *SETTINGS))
+
+    process = start(broken, "quickstart", *SETTINGS)
+    run = broken / "runs" / "quickstart"
+    deadline = time.monotonic() + 240
+    while not complete(run / "checkpoints") and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(random.Random().uniform(0.0, 4.0))  # any moment: during a rollout, an update, a save
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert complete(run / "checkpoints"), "it was killed before the first checkpoint"
+    assert not (run / "summary.json").exists(), "it ended before it could be killed: give it more steps"
+
+    finish(start(broken, "runs/quickstart", "--resume"))
+    assert what_was_learned(run) == what_was_learned(whole / "runs" / "quickstart")
