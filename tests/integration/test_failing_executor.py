@@ -54,7 +54,7 @@ def test_a_broken_executor_stops_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     )
     run = tmp_path / "runs" / "quickstart"
 
-    with pytest.raises(RunError, match="web: .*the index is gone") as caught:
+    with pytest.raises(RunError, match=r"web: .*the index is gone") as caught:
         train(config, executors={"web": Broken(run)})
 
     assert "broken-search" in str(caught.value)
