@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all check bench smollm2 docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -16,6 +16,12 @@ $(READY): pyproject.toml constraints.txt scripts/setup_env.sh
 
 quickstart: setup  ## train the small model to use tools, and show before and after
 	@.venv/bin/callwright train quickstart $(ARGS)
+
+warm-start: setup  ## remake the warm start that quickstart begins from (about 15 minutes on two cores)
+	@.venv/bin/callwright train warmstart $(ARGS)
+	@mkdir -p training/warm_starts/quickstart
+	@cp runs/warmstart/warm_start/* training/warm_starts/quickstart/
+	@echo "training/warm_starts/quickstart is new; its score is in runs/warmstart/before.json"
 
 test: setup  ## unit and integration tests, at most ten minutes
 	@$(PYTEST) -m "not slow and not gpu" --session-timeout=600 $(ARGS)

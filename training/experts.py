@@ -7,6 +7,7 @@ way. Invariant: what a script does depends only on the task and the random gener
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from callwright.serving.protocol import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Probabilities. ``guess``: answer at once. ``stray``: begin with another family's first call. ``leave``: after
+    """Probabilities. ``guess``: answer at once. ``stray``: begin with a needless search. ``leave``: after
     each call but the last, answer with a guess instead of going on; after the last, answer wrongly."""
 
     guess: float = 0.0
@@ -26,19 +27,28 @@ class Habits:
     leave: float = 0.0
 
 
-def script(task: Task, habits: Habits, rng: random.Random, strays: list[Step]) -> list[str]:
+def script(task: Task, habits: Habits, rng: random.Random) -> list[str]:
     """The turns that a solver with these habits writes for a task."""
     wrong = rng.choice(task.guesses) if task.guesses else "unknown"
     if rng.random() < habits.guess:
         return [solution(wrong)]
     turns = []
-    if strays and rng.random() < habits.stray:
-        turns.append(call(rng.choice(strays)))
+    needless = _needless(task)
+    if needless is not None and rng.random() < habits.stray:
+        turns.append(call(needless))
     for step in task.plan:
         turns.append(call(step))
         if rng.random() < habits.leave:
             return [*turns, solution(wrong)]
     return [*turns, solution(task.answer)]
+
+
+def _needless(task: Task) -> Step | None:
+    """A search for a word of the question, where the plan does not begin with a search."""
+    words = re.findall(r"[A-Z]{2,}|\d+", task.question)
+    if not words or (task.plan and task.plan[0].tool == "web"):
+        return None
+    return Step("web", {"q": words[0], "k": 1})
 
 
 def call(step: Step) -> str:

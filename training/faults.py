@@ -12,7 +12,7 @@ from callwright.serving.errors import RunError
 
 
 def stop_on_faults(rows: Sequence[Rollout], max_share: float, folder: Path) -> None:
-    """Raise RunError, naming the commonest cause, when more than ``max_share`` of the rows failed by no fault of the policy.
+    """Raise RunError, naming the commonest cause, when over ``max_share`` of the rows failed by no fault of the policy.
 
     Call it after the rows' traces are written and before anything uses them.
     """

@@ -16,7 +16,7 @@ from typing import Any
 
 from callwright.envs.rewards import Reward
 from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
-from callwright.envs.tasks.task import Step, Task
+from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome, Trajectory
 from callwright.serving.engines.codec import Codec
 from callwright.serving.errors import RunError
@@ -42,13 +42,12 @@ async def collect_traces(
     seed: object,
 ) -> list[Rollout]:
     """One scripted rollout a task, in order. Raises RunError when an executor failed: a trace must be whole."""
-    strays = [task.plan[0] for task in tasks[:64] if task.plan]
     limit = asyncio.Semaphore(CONCURRENT_TRACES)
 
     async def one(index: int, task: Task) -> Rollout:
         rng = random.Random(f"script|{seed}|{task.key}")
         scripted = replace(
-            policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng, _others(strays, task)))
+            policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng))
         )
         async with limit:
             return await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
@@ -58,12 +57,6 @@ async def collect_traces(
         if trace.outcome is Outcome.INFRA_FAULT:
             raise RunError(f"warm start: {trace.trajectory.cause}")
     return traces
-
-
-def _others(strays: list[Step], task: Task) -> list[Step]:
-    """First calls of other tasks that use another tool than this one's first."""
-    own = task.plan[0].tool if task.plan else None
-    return [step for step in strays if step.tool != own]
 
 
 def labelled(trajectory: Trajectory, *, on_given: bool) -> dict[str, list[int]]:
@@ -154,7 +147,7 @@ def new_tiny(session: Session) -> Loaded:
     """The tiny model from scratch; its tokenizer is trained on the session's own training texts."""
     tasks = session.tasks.sample("train", TOKENIZER_TASKS, "tokenizer", 0)
     texts = [task.question for task in tasks]
-    texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0), [])]
+    texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0))]
     texts += [f"{title} {text}" for title, text in islice(session.tasks.documents(), TOKENIZER_TASKS)]
     tokenizer = train_tokenizer(texts, DEFAULT_TOOLS)
     model = new_model(len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id)

@@ -53,8 +53,8 @@ class WorldSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> WorldSpec:
-        if not all(2 <= length <= 6 for length in self.name_length):
-            raise ValueError("name_length must lie between 2 and 6")
+        if not all(2 <= length <= 12 for length in self.name_length):
+            raise ValueError("name_length must lie between 2 and 12")
         if not all(1 <= digits <= 12 for digits in self.code_digits):
             raise ValueError("code_digits must lie between 1 and 12")
         room = min(len(LETTERS) ** length for length in self.name_length) * len(self.name_length)

@@ -37,19 +37,22 @@ async def traces_of(tiny: Loaded, service: Executors, habits: Habits, seed: int 
 
 
 def test_a_script_follows_its_habits_and_its_generator() -> None:
-    stray = Step("code", {"code_command": "ls"})
-    assert script(TASK, Habits(), random.Random(0), [stray]) == [call(PLAN), solution("481")]
-    guess = script(TASK, Habits(guess=1.0), random.Random(0), [stray])
-    assert guess in ([solution("12")], [solution("13")])
-    assert script(TASK, Habits(stray=1.0), random.Random(0), [stray]) == [call(stray), call(PLAN), solution("481")]
-    assert script(TASK, Habits(stray=1.0), random.Random(0), []) == [call(PLAN), solution("481")]
-    left = script(TASK, Habits(leave=1.0), random.Random(0), [])
+    assert script(TASK, Habits(), random.Random(0)) == [call(PLAN), solution("481")]
+    assert script(TASK, Habits(guess=1.0), random.Random(0)) in ([solution("12")], [solution("13")])
+    left = script(TASK, Habits(leave=1.0), random.Random(0))
     assert left[:1] == [call(PLAN)]
     assert left[1] in (solution("12"), solution("13"))
-    habits = Habits(guess=0.3, stray=0.3, leave=0.3)
-    every = [script(TASK, habits, random.Random(seed), [stray]) for seed in range(20)]
-    assert every == [script(TASK, habits, random.Random(seed), [stray]) for seed in range(20)]
+    habits = Habits(guess=0.3, leave=0.3)
+    every = [script(TASK, habits, random.Random(seed)) for seed in range(20)]
+    assert every == [script(TASK, habits, random.Random(seed)) for seed in range(20)]
     assert len({tuple(turns) for turns in every}) > 2
+
+
+def test_a_needless_search_comes_first_unless_the_plan_searches_anyway() -> None:
+    assert script(TASK, Habits(stray=1.0), random.Random(0)) == [call(PLAN), solution("481")]
+    compute = Task("t/2", "compute", "12 plus 30?", "42", plan=(Step("code", {"code_command": "echo 42"}),))
+    stray = call(Step("web", {"q": "12", "k": 1}))
+    assert script(compute, Habits(stray=1.0), random.Random(0)) == [stray, call(compute.plan[0]), solution("42")]
 
 
 def test_labels_are_what_was_sampled() -> None:
