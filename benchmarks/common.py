@@ -1,8 +1,9 @@
-"""What every benchmark shares: its command line, the machine it ran on, medians with their spread, a table and a JSON file.
+"""What every benchmark shares: its command line, the machine it ran on, medians with their spread, a table and a JSON
+file.
 
-A benchmark is a module with ``HEADLINE`` (the keys of its headline), ``measure(options) -> Measured`` and ``main(argv)``,
-which hands both to ``run``. Invariants: a number is a median of the repeats, with the lowest and highest beside it; the
-JSON file appears whole or not at all.
+A benchmark is a module with ``HEADLINE`` (the keys of its headline), ``measure(options) -> Measured`` and
+``main(argv)``, which hands both to ``run``. Invariants: a number is a median of the repeats, with the lowest and
+highest beside it; the JSON file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -49,8 +50,13 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values), len(values))
 
     def columns(self, name: str) -> dict[str, float]:
-        """The three numbers as columns of a row."""
+        """The three numbers as columns of a row of the benchmark's own shape."""
         return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def row(self, case: str, what: str, unit: str) -> Row:
+        """A row of its own, where cases and quantities go down the table."""
+        numbers = {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
+        return {"case": case, "what": what, "unit": unit, **numbers}
 
 
 def machine() -> dict[str, Any]:
@@ -93,13 +99,15 @@ def progress(line: str) -> None:
 def table(rows: Sequence[Row]) -> str:
     """Rows as aligned text, one column a key of any row, in order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, *([_cell(row.get(name, "")) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+    lines = [names, *([_cell(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1000 else str(round(value) if isinstance(value, float) else value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def run(

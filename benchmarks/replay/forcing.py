@@ -1,8 +1,8 @@
 """How a script takes the place of chance: on both sides the logits are overwritten just before sampling.
 
-The forward pass, its key/value cache and the sampler run in full; only the distribution that the sampler sees has all its
-mass on the script's next token. TRL's side does it with a ``LogitsProcessor`` handed to ``model.generate``; ours in the
-engine's ``Rows.forward``, whose result goes to the engine's sampler.
+The forward pass, its key/value cache and the sampler run in full; only the distribution that the sampler sees has all
+its mass on the script's next token. TRL's side does it with a ``LogitsProcessor`` handed to ``model.generate``; ours
+in the engine's ``Rows.forward``, whose result goes to the engine's sampler.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Forced(LogitsProcessor):  # type: ignore[misc]
 
 
 class ForcedGenerate:
-    """Stands in for a model's ``generate``. TRL generates in waves: call t of a batch is turn t of all scripts that have one,
-    in order. ``restart`` begins a batch."""
+    """Stands in for a model's ``generate``. TRL generates in waves: call t of a batch is turn t of all scripts that
+    have one, in order. ``restart`` begins a batch."""
 
     def __init__(self, generate: Any, scripts: Sequence[Script]) -> None:
         self._generate = generate
@@ -81,7 +81,9 @@ class _ForcedRows(Rows[Any]):
 class ForcedEngine(TransformersEngine):
     """The engine, sampling scripts: a request's key is its script's index."""
 
-    def __init__(self, model: Any, scripts: Sequence[Script], *, rows: int, context: int, barrier: bool = False) -> None:
+    def __init__(
+        self, model: Any, scripts: Sequence[Script], *, rows: int, context: int, barrier: bool = False
+    ) -> None:
         super().__init__(model, rows=rows, context=context, barrier=barrier)
         self._forced = _ForcedRows(model, rows, context, scripts)
         self._rows = self._forced  # no turn has come yet, so the engine's thread has not looked

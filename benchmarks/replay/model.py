@@ -1,7 +1,9 @@
-"""The model and tokenizer that both sides share: the tiny Llama, and a chat template with which TRL writes our very tokens.
+"""The model and tokenizer that both sides share: the tiny Llama, and a chat template with which TRL writes our very
+tokens.
 
-The template renders a conversation as the ``tags`` dialect splices it, so a script's ids, a result's ids and the whole
-context are the same on both sides. The response template tells transformers' parser where a call stands in them.
+The template renders a conversation as the ``tags`` dialect splices it, so a script's ids, a result's ids and the
+whole context are the same on both sides. The response template tells transformers' parser where a call stands in
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""TRL's side: ``GRPOTrainer`` with ``environment_factory`` and an asynchronous tool, timed from prompts to completions.
+"""TRL's side: ``GRPOTrainer`` with ``environment_factory`` and an asynchronous tool, timed from prompts to
+completions.
 
-Timed is ``_generate``: rendering, generation and the tool loop; not the rewards, and not the forward pass by which TRL gets
-the logprobs that our side already has.
+Timed is ``_generate``: rendering, generation and the tool loop; not the rewards, and not the forward pass by which
+TRL gets the logprobs that our side already has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -19,24 +20,20 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.replay.forcing import ForcedGenerate
 from benchmarks.replay.model import Shared
-from benchmarks.replay.scripts import GROUP, RESULT, Script
+from benchmarks.replay.scripts import GROUP, RESULT, Batch, Latency, Script
 
 MAX_COMPLETION = 900
-
-Latency = Callable[[str], float]
 
 
 class _Timed(GRPOTrainer):  # type: ignore[misc]
     """Keeps how long the last ``_generate`` took, and what it gave."""
 
-    seconds = 0.0
-    completion_ids: list[list[int]]
+    last: Batch
 
     def _generate(self, prompts: list[Any]) -> Any:
         started = time.perf_counter()
         generated = super()._generate(prompts)
-        self.seconds = time.perf_counter() - started
-        self.completion_ids = generated[1]
+        self.last = Batch(time.perf_counter() - started, generated[1], sum(map(sum, generated[2])))
         return generated
 
 
@@ -67,12 +64,12 @@ class Peer:
             environment_factory=self._environment,
         )
 
-    def run(self, latency: Latency) -> tuple[float, list[list[int]]]:
-        """One batch: seconds, and the ids after each prompt."""
+    def run(self, latency: Latency) -> Batch:
+        """One batch, with new weights as far as the cache is concerned: TRL keeps none between turns."""
         self._latency = latency
         self._forced.restart()
         self._trainer._generate_and_score_completions([dict(row) for row in self._rows])
-        return self._trainer.seconds, self._trainer.completion_ids
+        return self._trainer.last
 
     def _environment(self) -> Any:
         peer = self

@@ -1,19 +1,22 @@
 """The scripts: what each rollout samples, turn by turn, and how long each of its calls takes.
 
-Invariants: a script depends on the seed and its index alone; a turn has exactly its drawn number of tokens, because the
-filler is digits and a digit is one token; a call's query names the rollout and the turn, so that a tool knows the call's
-latency from its arguments on either side.
+Invariants: a script depends on the seed and its index alone; a turn has exactly its drawn number of tokens, because
+the filler is digits and a digit is one token; a call's query names the rollout and the turn, so that a tool knows the
+call's latency from its arguments on either side.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from callwright.serving.engines.codec import Codec
 from callwright.serving.protocol import ToolCall, compact_json
+
+Latency = Callable[[str], float]
+"""Seconds that a call takes, by its query."""
 
 GROUP = 8  # rollouts of one question, as in GRPO
 CALLS = (1, 4)
@@ -41,7 +44,7 @@ RESULT = compact_json(FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One rollout: ``turns`` are the ids it samples; ``tail`` is the heavy-tailed latency of each call, by its query."""
+    """One rollout: ``turns`` are the ids it samples; ``tail`` is each call's heavy-tailed latency, by its query."""
 
     index: int
     question: str
@@ -53,6 +56,22 @@ class Script:
     def ids(self) -> tuple[int, ...]:
         """Everything it samples, one turn after another."""
         return tuple(i for turn in self.turns for i in turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A side's answer to one batch: wall seconds, the ids after each prompt, how many of them were sampled, and how
+    many of the seconds were prefill (0 where the side does not say)."""
+
+    seconds: float
+    ids: list[list[int]]
+    sampled: int
+    prefill_seconds: float = 0.0
+
+    @property
+    def given(self) -> int:
+        """Ids of results."""
+        return sum(map(len, self.ids)) - self.sampled
 
 
 def make_scripts(codec: Codec, count: int, seed: int = 0) -> list[Script]:
@@ -84,7 +103,3 @@ def _fill(codec: Codec, start: str, tokens: int, rng: random.Random, write: Any)
     start = start or str(rng.randrange(10))
     missing = tokens - len(codec.markers(write(start)))
     return start + "".join(str(rng.randrange(10)) for _ in range(missing))
-
-
-def sampled_tokens(scripts: Sequence[Script]) -> int:
-    return sum(len(script.ids) for script in scripts)

@@ -22,7 +22,7 @@ from callwright.serving.models import Loaded
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., TransformersEngine]
-WAIT_S = 60.0  # far beyond what anything here takes: a hang fails, a slow machine does not
+WAIT_S = 200.0  # far beyond what anything here takes: a hang fails, a slow machine does not
 
 
 @pytest.fixture
@@ -203,6 +203,27 @@ async def until_it_samples(engine: TransformersEngine, request: Request) -> asyn
     return task
 
 
+class Gate:
+    """An ``on_token`` that holds the engine's thread at the N-th token until it is opened."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self._loop, self._reached, self._opened = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def __call__(self, token: int) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._loop.call_soon_threadsafe(self._reached.set)
+            assert self._opened.wait(WAIT_S)
+
+    async def reached(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            await self._reached.wait()
+
+    def open(self) -> None:
+        self._opened.set()
+
+
 async def cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -225,12 +246,18 @@ async def test_a_cancelled_turn_frees_its_row(make: Make) -> None:
 
 
 async def test_a_session_goes_on_at_once_after_a_cancelled_turn(make: Make) -> None:
-    """The cancelled turn may still stand in the batch under the same name."""
+    """The cancelled turn still stands in the batch under the same name when the new one is placed."""
     want = await ask(make(), turn_of("a", [5, 6, 7, 8]))
-    for _ in range(5):
-        engine = make(rows=3, context=8192)
-        await cancel(await until_it_samples(engine, turn_of("a", [5, 6, 7], tokens=8000)))
-        assert (await ask(engine, turn_of("a", [5, 6, 7, 8]))).ids == want.ids
+    for at in range(1, 6):  # among these is the token after which the engine admits
+        engine = make(rows=3)
+        gate = Gate(at)
+        task = asyncio.create_task(engine.generate(turn_of("a", [5, 6, 7], tokens=200, on_token=gate)))
+        await gate.reached()
+        again = asyncio.create_task(ask(engine, turn_of("a", [5, 6, 7, 8])))
+        await asyncio.sleep(0)
+        await cancel(task)
+        gate.open()
+        assert (await again).ids == want.ids
 
 
 async def test_new_weights_are_refused_only_while_a_turn_that_counts_is_in_flight(make: Make) -> None:
@@ -383,3 +410,36 @@ async def test_the_barrier_is_bit_equal_whatever_the_order_of_arrival(make: Make
     used.set_version(1)
     used.stats = EngineStats()
     assert await group(used, names, 9, prefix) == runs[0]
+
+
+async def test_when_a_session_is_released_within_a_wave_changes_nothing(make: Make) -> None:
+    """Behind the barrier: three rows, four sessions; the fourth takes the row of one of two that have just finished."""
+
+    async def prefilled(early: bool) -> int:
+        engine = make(rows=3, barrier=True)
+        engine.open(["a", "b", "c", "d"])
+        gate = Gate(4)  # one step after "a" and "b" are done, and just before "d" is admitted
+
+        def begin(key: int, name: str, tokens: int, **more: Any) -> asyncio.Task[Completion]:
+            request = Request([10 * key + i for i in range(10)], tokens, Sampling(), key=key, session=name, **more)
+            return asyncio.create_task(ask(engine, request))
+
+        a, b = begin(1, "a", 3), begin(2, "b", 3)
+        c, d = begin(3, "c", 12, on_token=gate), begin(4, "d", 2)
+        await gate.reached()
+        await a
+        first = await b
+        if early:
+            engine.release("a")
+        gate.open()
+        await asyncio.gather(c, d)
+        if not early:
+            engine.release("a")
+        for name in ("c", "d"):
+            engine.release(name)
+        before = engine.stats.prefill_tokens
+        context = [*range(20, 30), *first.ids, 5, 6]
+        await ask(engine, Request(context, 2, Sampling(), key=2, session="b"))
+        return engine.stats.prefill_tokens - before
+
+    assert await prefilled(early=True) == await prefilled(early=False)

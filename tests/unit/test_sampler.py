@@ -65,6 +65,7 @@ def test_uniforms_are_uniform_along_positions_and_along_keys() -> None:
         assert abs(chi_square(pairs.ravel(), np.full(400, (N - 1) / 400))) < SIGMAS
         assert len(np.unique(u)) == N
     small = uniforms(np.arange(N, dtype=np.uint64), np.zeros(N, dtype=np.uint64))  # neighbouring keys, too
+    assert not np.intersect1d(draws(N, key=5), draws(N, key=6)).size  # and their numbers are not each other's, shifted
     counts, _ = np.histogram(small, bins=100, range=(0, 1))
     assert abs(chi_square(counts.astype(float), np.full(100, N / 100))) < SIGMAS
 
@@ -93,6 +94,8 @@ def test_the_inverse_of_the_cumulative_sum() -> None:
     tokens, logprobs = run(logits, np.array([0.0, 0.2499, 0.2501, 0.7501, 1 - 2**-53]))
     assert tokens.tolist() == [0, 0, 2, 3, 3]
     assert logprobs.exp().tolist() == pytest.approx([0.25, 0.25, 0.5, 0.25, 0.25])
+    impossible_first = torch.log(torch.tensor([[0.0, 0.5, 0.5]]))
+    assert run(impossible_first, np.array([0.0]))[0].tolist() == [1]
 
 
 def reference(logits: list[float], temperature: float, top_p: float, top_k: int) -> dict[int, float]:
