@@ -56,10 +56,14 @@ async def run_batch(
     tasks = [asyncio.create_task(_run(attempt, arena, on_done), name=attempt.session) for attempt in attempts]
     try:
         _, pending = await asyncio.wait(tasks, timeout=deadline_s)
+        await _cancel(pending)
     except asyncio.CancelledError:
         await _cancel(tasks)
         raise
-    await _cancel(pending)
+    finally:
+        # A task that was cancelled before it began could not say so itself, and a deterministic engine would wait for it.
+        for attempt in attempts:
+            arena.policy.engine.release(attempt.session)
     return [
         _late(attempt, deadline_s) if task in pending and task.cancelled() else task.result()
         for attempt, task in zip(attempts, tasks, strict=True)

@@ -14,6 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback, get_scheduler
+from trl import SFTConfig, SFTTrainer
+
 from callwright.envs.rewards import Reward
 from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
@@ -22,10 +27,11 @@ from callwright.serving.engines.codec import Codec
 from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded, load
 from callwright.serving.models.tiny import new_model, train_tokenizer
-from callwright.serving.progress import log
+from callwright.serving.progress import Progress, log
 from callwright.serving.protocol import DEFAULT_TOOLS
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.experts import Habits, ScriptedEngine, script
+from callwright.training.muon import MuonAdamW
 from callwright.training.session import Session
 
 CONCURRENT_TRACES = 64
@@ -44,19 +50,23 @@ async def collect_traces(
     """One scripted rollout a task, in order. Raises RunError when an executor failed: a trace must be whole."""
     limit = asyncio.Semaphore(CONCURRENT_TRACES)
 
-    async def one(index: int, task: Task) -> Rollout:
+    async def one(index: int, task: Task, bar: Progress) -> Rollout:
         rng = random.Random(f"script|{seed}|{task.key}")
-        scripted = replace(
-            policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng))
-        )
+        scripted = replace(policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng)))
         async with limit:
-            return await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
-
-    traces = list(await asyncio.gather(*(one(index, task) for index, task in enumerate(tasks))))
-    for trace in traces:
+            trace = await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
         if trace.outcome is Outcome.INFRA_FAULT:
             raise RunError(f"warm start: {trace.trajectory.cause}")
-    return traces
+        bar.step()
+        return trace
+
+    with Progress("traces", total=len(tasks)) as bar:
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(one(index, task, bar)) for index, task in enumerate(tasks)]
+        except* RunError as failed:
+            raise failed.exceptions[0] from None
+    return [task.result() for task in running]
 
 
 def labelled(trajectory: Trajectory, *, on_given: bool) -> dict[str, list[int]]:
@@ -86,13 +96,6 @@ def fine_tune(
 ) -> list[float]:
     """Train ``model`` in place for ``steps`` batches over shuffled ``rows``; returns the loss of each logged step
     (nats/token)."""
-    import torch
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import SFTConfig, SFTTrainer
-
-    from callwright.training.muon import MuonAdamW
-
     settings: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": steps,
@@ -116,8 +119,6 @@ def fine_tune(
     args = SFTConfig(**settings)
     optimizers: tuple[Any, Any] = (None, None)
     if muon_lr is not None:
-        from transformers import get_scheduler
-
         optimizer = MuonAdamW(model, muon_lr=muon_lr, lr=lr)
         warmup = int(args.warmup_steps)
         optimizers = (optimizer, get_scheduler(args.lr_scheduler_type, optimizer, warmup, steps))
@@ -130,9 +131,25 @@ def fine_tune(
     )
     # It prints raw log dictionaries to standard output, which belongs to results.
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    with Progress("warm start", total=steps) as bar:
+        trainer.add_callback(_Bar(bar))
+        trainer.train()
     model.eval()
     return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+class _Bar(TrainerCallback):  # type: ignore[misc]
+    """Moves a progress bar with the trainer."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._loss = float("nan")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.step(state.global_step - self._bar.done, loss=self._loss)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self._loss = float((logs or {}).get("loss", self._loss))
 
 
 def _beginning(session: Session) -> Loaded:

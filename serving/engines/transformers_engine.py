@@ -118,8 +118,6 @@ class TransformersEngine:
         except asyncio.CancelledError:
             with self._condition:
                 job.cancelled = True
-                if job in self._inbox:  # with the barrier on, nothing else might take it out
-                    self._inbox.remove(job)
                 self._condition.notify_all()
             raise
 
