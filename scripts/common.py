@@ -39,7 +39,7 @@ def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str 
     from callwright.training.config import load_config
 
     path = Path(checkpoint)
-    is_name = checkpoint in ("tiny", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
+    is_name = checkpoint in ("quickstart", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
     if not path.exists() and not is_name:
         raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
     if config is None and path.exists():

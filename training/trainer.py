@@ -16,6 +16,7 @@ from trl import GRPOTrainer
 
 from callwright.training.checkpoints import latest, publish
 from callwright.training.groups import loss_scale
+from callwright.training.microbatches import repack
 
 
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -26,6 +27,7 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     beta: float  # TRL's, scaled for as long as a loss is computed
+    _buffered_inputs: Any  # TRL's: the generation batch in micro-batches
 
     def __init__(
         self, *args: Any, checkpoints: Path, save_extra: Callable[[Path, int], None] | None = None, **kwargs: Any
@@ -52,9 +54,14 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        if self.loss_type == "bnpo" and self._buffered_inputs is not before:
+        if self._buffered_inputs is before:
+            return inputs
+        # bnpo averages over micro-batches, so which rows share one is part of its loss; every other type only adds up.
+        self._buffered_inputs = repack(self._buffered_inputs, sort=self.loss_type != "bnpo")
+        if self.loss_type == "bnpo":
             self._leave_out_dead_micro_batches()
-        return inputs
+        chosen: dict[str, Any] = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return chosen
 
     def _leave_out_dead_micro_batches(self) -> None:
         """bnpo averages micro-batches, each over its own tokens: one whose rows are all masked must not count

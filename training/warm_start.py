@@ -105,6 +105,7 @@ def fine_tune(
         "warmup_steps": min(20, steps // 10),
         "logging_steps": 20,
         "save_strategy": "no",
+        "train_sampling_strategy": "group_by_length",
         "report_to": [],
         "seed": seed,
         "data_seed": seed,

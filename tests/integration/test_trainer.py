@@ -142,6 +142,25 @@ def survivors_of(inputs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def joined(batches: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One batch of all rows; prompts are padded on the left, completions on the right."""
+
+    def join(key: str) -> torch.Tensor:
+        parts: list[torch.Tensor] = [inputs[key] for inputs in batches]
+        if parts[0].ndim < 2:
+            return torch.cat(parts) if parts[0].ndim else parts[0]
+        width = max(part.shape[1] for part in parts)
+        room = [width - part.shape[1] for part in parts]
+        left = key.startswith("prompt_")
+        padded = [
+            torch.nn.functional.pad(part, (extra, 0) if left else (0, extra))
+            for part, extra in zip(parts, room, strict=True)
+        ]
+        return torch.cat(padded)
+
+    return {key: join(key) for key in batches[0]}
+
+
 def loss_and_gradient(trainer: ToolGRPOTrainer, compute: Any, *batches: dict[str, Any]) -> tuple[float, torch.Tensor]:
     """Summed over micro-batches, as the optimizer sees them."""
     trainer.model.zero_grad()
@@ -215,10 +234,7 @@ def test_micro_batches_add_up_to_the_batch_of_survivors(saved: Path, tmp_path: P
         trainer.current_gradient_accumulation_steps = len(kept)
         want = loss_and_gradient(trainer, plain_trl(trainer), *kept)
     else:
-        whole = {
-            key: torch.cat([inputs[key] for inputs in alive]) if value.ndim else value
-            for key, value in alive[0].items()
-        }
+        whole = joined(alive)
         trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
         want = loss_and_gradient(trainer, plain_trl(trainer), whole)
     assert_same(got, want)
