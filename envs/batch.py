@@ -61,7 +61,7 @@ async def run_batch(
         await _cancel(tasks)
         raise
     finally:
-        # A task that was cancelled before it began could not say so itself, and a deterministic engine would wait for it.
+        # A task cancelled before it began could not say so itself, and a deterministic engine would wait for it.
         for attempt in attempts:
             arena.policy.engine.release(attempt.session)
     return [

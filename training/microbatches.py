@@ -31,7 +31,7 @@ def repack(batches: Sequence[Batch], *, sort: bool) -> list[Batch]:
         if isinstance(value, torch.Tensor) and value.ndim
     }
     lengths = whole["prompt_mask"].sum(1) + whole["completion_mask"].sum(1)
-    parts = torch.argsort(lengths, stable=True).split(sizes)
+    parts = torch.split(torch.argsort(lengths, stable=True), sizes)
     return [
         _trimmed({**batch, **{key: value[rows] for key, value in whole.items()}})
         for batch, rows in zip(batches, parts, strict=True)
