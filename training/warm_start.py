@@ -36,6 +36,7 @@ from callwright.training.session import Session
 
 CONCURRENT_TRACES = 64
 TOKENIZER_TASKS = 3000
+MICRO_BATCHES = 2
 
 
 async def collect_traces(
@@ -99,13 +100,14 @@ def fine_tune(
     settings: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": steps,
-        "per_device_train_batch_size": batch,
+        "per_device_train_batch_size": batch // MICRO_BATCHES,
+        "gradient_accumulation_steps": MICRO_BATCHES,
         "learning_rate": lr,
         "lr_scheduler_type": "linear",
         "warmup_steps": min(20, steps // 10),
         "logging_steps": 20,
         "save_strategy": "no",
-        "train_sampling_strategy": "group_by_length",
+        "train_sampling_strategy": "sequential",
         "report_to": [],
         "seed": seed,
         "data_seed": seed,
@@ -126,7 +128,7 @@ def fine_tune(
     trainer = SFTTrainer(
         model=model,
         args=args,
-        train_dataset=Dataset.from_list(list(rows)),
+        train_dataset=Dataset.from_list(arranged(rows, steps, batch, seed)),
         processing_class=tokenizer,
         optimizers=optimizers,
     )
@@ -137,6 +139,19 @@ def fine_tune(
         trainer.train()
     model.eval()
     return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def arranged(rows: Sequence[dict[str, list[int]]], steps: int, batch: int, seed: int) -> list[dict[str, list[int]]]:
+    """``steps * batch`` rows in the order they are trained on: shuffled each time round, within a batch by length.
+
+    A batch is a random mix; only its micro-batches are of like length, so that little is spent on padding.
+    """
+    shuffler = random.Random(f"arranged|{seed}")
+    order: list[int] = []
+    while len(order) < steps * batch:
+        order += shuffler.sample(range(len(rows)), len(rows))
+    batches = (order[at : at + batch] for at in range(0, steps * batch, batch))
+    return [rows[i] for one in batches for i in sorted(one, key=lambda i: len(rows[i]["input_ids"]))]
 
 
 class _Bar(TrainerCallback):  # type: ignore[misc]
