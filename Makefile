@@ -21,7 +21,8 @@ warm-start: setup  ## remake the warm start that quickstart begins from (about 1
 	@.venv/bin/callwright train warmstart $(ARGS)
 	@mkdir -p training/warm_starts/quickstart
 	@cp runs/warmstart/warm_start/* training/warm_starts/quickstart/
-	@echo "training/warm_starts/quickstart is new; its score is in runs/warmstart/before.json"
+	@cp runs/warmstart/before.json training/warm_starts/quickstart/score.json
+	@echo "training/warm_starts/quickstart is new; score.json in it is what it scores"
 
 test: setup  ## unit and integration tests, at most ten minutes
 	@$(PYTEST) -m "not slow and not gpu" --session-timeout=600 $(ARGS)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +47,23 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="config values for every run")
     parser.add_argument("--runs", type=Path, help="keep the run folders here")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at once; the cores are shared out, times grow")
 
 
 def measure(options: argparse.Namespace) -> Measured:
-    """All runs, one after another."""
+    """All runs, ``at_once`` of them at a time."""
+    commands = [
+        ("eval", "quickstart", "eval.n=105", "eval.n_slices=0", "eval.samples=64"),
+        ("train", "quickstart", "name=permuted", "grpo.permute_rewards=true", *options.set),
+        ("train", "control-sft", "name=more-sft", *options.set),
+        *(("train", "quickstart", f"name=seed-{seed}", f"seed={seed}", *options.set) for seed in options.seeds),
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.runs or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        warm = _callwright(folder, "eval", "quickstart", "eval.n=105", "eval.n_slices=0", "eval.samples=64")
-        seeds = [_train(folder, "quickstart", f"seed-{seed}", f"seed={seed}", *options.set) for seed in options.seeds]
-        permuted = _train(folder, "quickstart", "permuted", "grpo.permute_rewards=true", *options.set)
-        more_sft = _train(folder, "control-sft", "more-sft", *options.set)
+        threads = max(1, (os.cpu_count() or 1) // options.at_once)
+        with ThreadPoolExecutor(options.at_once) as pool:
+            warm, permuted, more_sft, *seeds = pool.map(lambda words: _callwright(folder, threads, words), commands)
     rows = [_row(f"seed {one['seed']}", one["before"], one["after"], one) for one in seeds]
     rows.append(_row("rewards permuted", permuted["before"], permuted["after"], permuted))
     # The supervised control has no GRPO: its "before" is the shipped warm start, as the seeds measured it.
@@ -116,16 +124,14 @@ def _falling(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     ]
 
 
-def _train(folder: Path, config: str, name: str, *words: str) -> dict[str, Any]:
-    return _callwright(folder, "train", config, f"name={name}", *words)
-
-
-def _callwright(folder: Path, verb: str, *words: str) -> dict[str, Any]:
+def _callwright(folder: Path, threads: int, words: Sequence[str]) -> dict[str, Any]:
     """One command, in a process of its own; its report as JSON."""
-    progress(f"callwright {verb} {' '.join(words)}")
-    report = folder / "report.json"
-    command = [sys.executable, "-m", "callwright", verb, *words, "--json", str(report.resolve())]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    progress(f"callwright {' '.join(words)}")
+    report = folder / f"{words[0]}-{words[2].partition('=')[2]}.json"
+    command = [sys.executable, "-m", "callwright", *words, "--json", str(report.resolve())]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with report.with_suffix(".log").open("w") as log:
+        subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log, env=environment)
     result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     return result
 

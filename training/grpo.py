@@ -34,6 +34,11 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     micro = grpo.micro_batch or rows
     if rows % micro:
         raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
+    if grpo.trl.get("mask_truncated_completions"):
+        raise UserError(
+            "grpo.trl.mask_truncated_completions would mask almost every row: it takes a turn that ends in a closing "
+            "tag for a truncated one; what ran out of its budget is a policy_fault here, leave the key out"
+        )
     iterations = int(grpo.trl.get("num_iterations", 1))
     settings: dict[str, Any] = {
         "output_dir": str(scratch),

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from callwright.serving.errors import UserError
+
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's window on the shared memory; ``update`` writes the new positions and returns the batch's view."""
@@ -47,6 +49,11 @@ class Slots:
 
     def __init__(self, config: Any, rows: int, context: int, device: torch.device, dtype: torch.dtype) -> None:
         text = config.get_text_config()
+        kinds = set(getattr(text, "layer_types", None) or ("full_attention",)) - {"full_attention"}
+        if kinds:
+            raise UserError(
+                f"the transformers engine serves full attention only; this model has {', '.join(kinds)} layers"
+            )
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         shape = (text.num_hidden_layers, 2, rows, heads, context, head_dim)
