@@ -161,6 +161,8 @@ class WarmStage(Section):
     """Distinct traces; they are drawn again when the steps need more."""
     guess: Share = 0.0
     """Share of solvers that answer with a guess at once."""
+    slip: Share = 0.0
+    """Share of solvers that answer wrongly where no call is needed."""
     stray: Share = 0.0
     """Share of solvers that begin with a needless call of another tool."""
     leave: Share = 0.0

@@ -19,10 +19,14 @@ from callwright.serving.protocol import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Probabilities. ``guess``: answer at once. ``stray``: begin with a needless search. ``leave``: after
-    each call but the last, answer with a guess instead of going on; after the last, answer wrongly."""
+    """Probabilities.
+
+    ``guess``: answer at once where calls are needed. ``slip``: answer wrongly where none is. ``stray``: begin with a
+    needless search. ``leave``: after each call, answer with a guess instead of going on (after the last: wrongly).
+    """
 
     guess: float = 0.0
+    slip: float = 0.0
     stray: float = 0.0
     leave: float = 0.0
 
@@ -30,7 +34,7 @@ class Habits:
 def script(task: Task, habits: Habits, rng: random.Random) -> list[str]:
     """The turns that a solver with these habits writes for a task."""
     wrong = rng.choice(task.guesses) if task.guesses else "unknown"
-    if rng.random() < habits.guess:
+    if rng.random() < (habits.guess if task.plan else habits.slip):
         return [solution(wrong)]
     turns = []
     needless = _needless(task)

@@ -204,7 +204,7 @@ def warm_start(session: Session, folder: Path) -> Loaded:
         return loaded
     for number, stage in enumerate(config.warm_start.stages):
         tasks = session.tasks.sample("train", stage.traces, f"warm-{number}", 0)
-        habits = Habits(stage.guess, stage.stray, stage.leave)
+        habits = Habits(guess=stage.guess, slip=stage.slip, stray=stage.stray, leave=stage.leave)
         nobody = ScriptedEngine(loaded.codec, [])  # each trace brings its own script
         policy = Policy(
             nobody, loaded.codec, session.tools, config.dialect, system_prompt=config.system_prompt == "full"
