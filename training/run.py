@@ -47,14 +47,17 @@ def train(
 
 
 def evaluate(config: Config) -> dict[str, Any]:
-    """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``."""
+    """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``.
+
+    The result is the greedy score, with ``metric`` beside it and the scores of both modes under their names.
+    """
     with open_session(config) as session:
         session.adopt(
             load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype)
         )
         scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval")
     report.print_single(scores)
-    return scores
+    return {**scores["greedy"], "metric": {"success": scores["greedy"]["success"]}, **scores}
 
 
 def _train(session: Session, folder: Path, resume: bool) -> Path:
