@@ -53,6 +53,8 @@ def train_extra() -> Iterator[None]:
     """Turn a missing heavy library into the one line that mends it, and set what must be set before torch loads."""
     # Threads that spin while they wait make a shared machine an order of magnitude slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # That rollout_func may change is our concern, not the user's: the version of TRL is pinned.
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     try:
         yield
     except ModuleNotFoundError as error:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from transformers.utils import logging as transformers_logging
+
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.sandbox import Limits
@@ -99,6 +101,7 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
     ``executors`` puts ready ones in the place of a tool's own, by the tool's name.
     """
+    transformers_logging.disable_progress_bar()  # ours is the one bar
     tasks = open_source(config.tasks, config.seed)
     loop = BackgroundLoop()
     try:
