@@ -200,7 +200,7 @@ class Grpo(Section):
     num_generations: Annotated[int, Field(ge=2)] = 8
     """Rollouts a task: the group that a reward is compared with."""
     micro_batch: Positive | None = None
-    """Rows of one forward and backward pass; null takes the whole batch at once."""
+    """Rows of one forward and backward pass, at most; null takes the whole batch at once."""
     temperature: Rate = 1.0
     """Sampling temperature."""
     deadline_s: Seconds = 120.0

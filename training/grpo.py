@@ -31,7 +31,7 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     """
     grpo = config.grpo
     rows = grpo.prompts_per_step * grpo.num_generations
-    micro = grpo.micro_batch or rows
+    micro = min(grpo.micro_batch or rows, rows)
     if rows % micro:
         raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
     if grpo.trl.get("mask_truncated_completions"):

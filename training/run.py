@@ -17,9 +17,12 @@ from callwright.training import report
 from callwright.training.checkpoints import latest, resolve_checkpoint
 from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import evaluate_model
+from callwright.training.grpo import build_trainer, grpo_arguments
+from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, open_session
 from callwright.training.tracking import open_tracker
+from callwright.training.warm_start import warm_start
 
 RUNS = Path("runs")
 
@@ -39,6 +42,7 @@ def train(
     """
     if dry_run:
         return _dry_run(config)
+    grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
     folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
     if config.deterministic:
         _be_deterministic()
@@ -61,10 +65,6 @@ def evaluate(config: Config) -> dict[str, Any]:
 
 
 def _train(session: Session, folder: Path, resume: bool) -> Path:
-    from callwright.training.grpo import build_trainer
-    from callwright.training.run_custom_grpo import GrpoRollouts
-    from callwright.training.warm_start import warm_start
-
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
     started = time.monotonic()
@@ -116,8 +116,6 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
 
 def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
     """The checkpoint's weights; with LoRA the model under the adapter, which the trainer loads from the checkpoint."""
-    from callwright.training.warm_start import warm_start
-
     config = session.config
     if config.model.lora is None:
         return load(str(checkpoint), device=config.engine.device, dtype=config.engine.dtype)
@@ -142,8 +140,6 @@ def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, flo
 
 
 def _dry_run(config: Config) -> Path:
-    from callwright.training.grpo import grpo_arguments
-
     arguments = grpo_arguments(config, RUNS / config.name / "scratch")
     print(dump_config(config), end="")
     rows = config.grpo.prompts_per_step * config.grpo.num_generations
