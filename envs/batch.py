@@ -8,13 +8,17 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address
+from callwright.serving.progress import log
+
+STALL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +54,53 @@ async def run_batch(
 ) -> list[Rollout]:
     """Run all attempts at once; ``on_done`` is called as each one ends.
 
-    Returns after at most ``deadline_s``, give or take the cancellations. Never raises for a failed rollout.
+    Returns after at most ``deadline_s``, give or take the cancellations. Never raises for a failed rollout. While none
+    ends for ``STALL_S``, a line on standard error says how many wait for what.
     """
     arena.policy.engine.open([attempt.session for attempt in attempts])
-    tasks = [asyncio.create_task(_run(attempt, arena, on_done), name=attempt.session) for attempt in attempts]
+    records = [Rollout(task=attempt.task, sample=attempt.sample) for attempt in attempts]
+    tasks = {
+        asyncio.create_task(_run(attempt, record, arena, on_done), name=attempt.session): record
+        for attempt, record in zip(attempts, records, strict=True)
+    }
     try:
-        _, pending = await asyncio.wait(tasks, timeout=deadline_s)
-        await _cancel(pending)
+        for task in await _pending_after(tasks, deadline_s):
+            record = tasks[task]
+            record.trajectory.finish(
+                Outcome.LATE, f"the group closed after {deadline_s:g} s, while {record.waiting_for}"
+            )
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     except asyncio.CancelledError:
-        await _cancel(tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         raise
     finally:
         # A task cancelled before it began could not say so itself, and a deterministic engine would wait for it.
         for attempt in attempts:
             arena.policy.engine.release(attempt.session)
-    return [
-        _late(attempt, deadline_s) if task in pending and task.cancelled() else task.result()
-        for attempt, task in zip(attempts, tasks, strict=True)
-    ]
+    for task in tasks:
+        if not task.cancelled():
+            task.result()  # a rollout does not raise: what comes here is a fault of ours, and keeps its traceback
+    return records
 
 
-async def _run(attempt: Attempt, arena: Arena, on_done: Callable[[Rollout], None] | None) -> Rollout:
-    done = await rollout(
+async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], deadline_s: float) -> set[asyncio.Task[None]]:
+    """Wait for all tasks or the deadline; the tasks that are not done."""
+    clock = asyncio.get_running_loop().time
+    closing = clock() + deadline_s
+    pending = set(tasks)
+    while pending and (left := closing - clock()) > 0:
+        done, pending = await asyncio.wait(pending, timeout=min(STALL_S, left))
+        if not done and left > STALL_S:
+            waits = Counter(tasks[task].waiting_for for task in pending).most_common()
+            log(f"no rollout ended for {STALL_S:g} s: " + "; ".join(f"{count} while {what}" for what, count in waits))
+    return pending
+
+
+async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callable[[Rollout], None] | None) -> None:
+    await rollout(
         attempt.task,
         arena.policy,
         arena.call_tool,
@@ -79,21 +108,8 @@ async def _run(attempt: Attempt, arena: Arena, on_done: Callable[[Rollout], None
         arena.budgets,
         key=address(attempt.session),
         session=attempt.session,
-        sample=attempt.sample,
         prefill=attempt.prefill,
+        into=record,
     )
     if on_done is not None:
-        on_done(done)
-    return done
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Rollout]] | set[asyncio.Task[Rollout]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _late(attempt: Attempt, deadline_s: float) -> Rollout:
-    late = Rollout(task=attempt.task, sample=attempt.sample)
-    late.trajectory.finish(Outcome.LATE, f"the group closed after {deadline_s:g} s")
-    return late
+        on_done(record)

@@ -78,7 +78,7 @@ class Policy:
 
 @dataclass(slots=True)
 class Rollout:
-    """One attempt at one task, complete: tokens, calls, verdicts, reward and timing."""
+    """One attempt at one task: tokens, calls, verdicts, reward and timing. ``waiting_for`` is what it does now."""
 
     task: Task
     sample: int
@@ -91,6 +91,7 @@ class Rollout:
     reward: Reward | None = None
     seconds: float = 0.0
     tool_seconds: float = 0.0
+    waiting_for: str = "its start"
 
     @property
     def outcome(self) -> Outcome:
@@ -123,32 +124,34 @@ async def rollout(
     sample: int = 0,
     prefill: str = "",
     on_event: OnEvent | None = None,
+    into: Rollout | None = None,
 ) -> Rollout:
     """Run one task to its outcome. Never raises for a failure of the policy, an executor or the engine.
 
     ``key`` addresses the random numbers; ``session`` names the rollout to the engine; ``prefill`` is given text put in
-    the policy's mouth (the closed-book score opens the solution this way). Cancelling the task ends it as ``cancelled``
-    and re-raises.
+    the policy's mouth (the closed-book score opens the solution this way); ``into`` is a new record to fill, for one
+    who looks on. Cancelling the task ends it as ``cancelled``, unless the record was given another outcome first, and
+    re-raises.
     """
-    state = Rollout(task=task, sample=sample)
+    state = into or Rollout(task=task, sample=sample)
     loop = _Loop(state, policy, call_tool, budgets, key, session, on_event)
     started = time.monotonic()
     try:
         async with asyncio.timeout(budgets.wall_s) as clock:
             await loop.run(prefill)
             if state.trajectory.outcome is None:
-                loop.waiting_for = "the answer is graded"
+                state.waiting_for = "the answer is graded"
                 clean = not state.rejections and not state.violations
                 state.reward = await grade(task, state.solution, call_tool, clean=clean)
                 state.trajectory.finish(Outcome.SCORED)
     except TimeoutError as error:
         passed = f"wall clock: {budgets.wall_s:g} s passed" if clock.expired() else f"time-out ({error})"
-        _fault(state, f"{passed} while {loop.waiting_for}")
+        _fault(state, f"{passed} while {state.waiting_for}")
     except (EngineError, GradingFault) as error:
         _fault(state, str(error))
     except asyncio.CancelledError:
         if state.trajectory.outcome is None:
-            state.trajectory.finish(Outcome.CANCELLED, f"while {loop.waiting_for}")
+            state.trajectory.finish(Outcome.CANCELLED, f"while {state.waiting_for}")
         raise
     finally:
         state.seconds = time.monotonic() - started
@@ -173,7 +176,6 @@ class _Loop:
     key: int
     session: str
     on_event: OnEvent | None
-    waiting_for: str = "starting"
 
     async def run(self, prefill: str) -> None:
         trajectory, policy = self.state.trajectory, self.policy
@@ -206,7 +208,7 @@ class _Loop:
 
     async def _turn(self, room: int, prefill: str) -> Turn:
         policy, trajectory = self.policy, self.state.trajectory
-        self.waiting_for = "the engine generates a turn"
+        self.state.waiting_for = "the engine generates a turn"
         parser = Parser(dialect=policy.dialect, tools=list(policy.tools))
         if prefill:
             parser.feed(prefill)
@@ -248,7 +250,7 @@ class _Loop:
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         dialect = get_dialect(self.policy.dialect)
-        self.waiting_for = "waiting for the executor of " + ", ".join(call.name for call in calls)
+        self.state.waiting_for = "waiting for the executor of " + ", ".join(call.name for call in calls)
         started = time.monotonic()
         replies = await asyncio.gather(*(self.call_tool(call) for call in calls))
         self.state.tool_seconds += time.monotonic() - started
