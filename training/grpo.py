@@ -16,6 +16,7 @@ from trl import GRPOConfig
 from callwright.serving.errors import UserError
 from callwright.training.checkpoints import prune
 from callwright.training.config import Config
+from callwright.training.interrupt import Interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts, reward_column
 from callwright.training.trainer import ToolGRPOTrainer
 
@@ -73,9 +74,18 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
 
 
 def build_trainer(
-    config: Config, folder: Path, model: Any, tokenizer: Any, rollouts: GrpoRollouts, sink: MetricSink
+    config: Config,
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    rollouts: GrpoRollouts,
+    sink: MetricSink,
+    interrupt: Interrupt,
 ) -> ToolGRPOTrainer:
-    """The trainer, ready to ``train``; every step's metrics go to ``sink(step, metrics)``."""
+    """The trainer, ready to ``train``; every step's metrics go to ``sink(step, metrics)``.
+
+    It stops after the step in which ``interrupt`` was requested, or that passed the wall limit.
+    """
     arguments = grpo_arguments(config, folder / "scratch")
     # TRL draws prompts from a dataset; ours only say how many rows a batch has: the rollouts choose their tasks by
     # address.
@@ -88,7 +98,7 @@ def build_trainer(
         train_dataset=prompts,
         rollout_func=rollouts,
         peft_config=lora_config(config),
-        callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints")],
+        callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints", interrupt)],
         checkpoints=folder / "checkpoints",
     )
     # It prints raw log dictionaries to standard output, which belongs to results.
@@ -110,9 +120,12 @@ def lora_config(config: Config) -> Any:
 
 
 class _Steps(TrainerCallback):  # type: ignore[misc]
-    """Turns TRL's log calls into one metrics row a batch, and stops at the wall limit."""
+    """Turns TRL's log calls into one metrics row a batch, and stops between two batches when it has to."""
 
-    def __init__(self, config: Config, rollouts: GrpoRollouts, sink: MetricSink, checkpoints: Path) -> None:
+    def __init__(
+        self, config: Config, rollouts: GrpoRollouts, sink: MetricSink, checkpoints: Path, interrupt: Interrupt
+    ) -> None:
+        self._interrupt = interrupt
         self._config = config
         self._rollouts = rollouts
         self._sink = sink
@@ -144,7 +157,8 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         minutes = self._config.grpo.minutes
         whole = state.global_step % args.num_iterations == 0
-        if minutes is not None and whole and time.monotonic() - self._started >= minutes * 60:
+        late = minutes is not None and time.monotonic() - self._started >= minutes * 60
+        if whole and (late or self._interrupt.requested):
             control.should_training_stop = True
 
 

@@ -18,6 +18,7 @@ from callwright.training.checkpoints import latest, resolve_checkpoint
 from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
+from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, open_session
@@ -72,46 +73,62 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
     seconds["warm_start"] = time.monotonic() - started
     session.adopt(loaded)
     before = _evaluated(session, folder, "before", seconds)
-    tracker = open_tracker(config, folder)
-    metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
-    rollouts = GrpoRollouts(session, folder)
     started = time.monotonic()
-    with Progress("grpo", total=config.grpo.steps) as bar:
+    rows, updates = _grpo(session, folder, loaded, checkpoint)
+    seconds["grpo"] = time.monotonic() - started
+    after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
+    summary = {
+        "before": {mode: before[mode] for mode in ("greedy", "sampled")},
+        "after": {mode: after[mode] for mode in ("greedy", "sampled")},
+        "closed_book": {"before": before["closed_book"]["success"], "after": after["closed_book"]["success"]},
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "steps": int(rows[-1]["step"]) if rows else 0,
+        "seed": config.seed,
+        "outcomes": {str(o): int(sum(row.get(f"outcome/{o}", 0) for row in rows)) for o in Outcome},
+        "updates": updates,
+    }
+    write_json(folder / "summary.json", summary)
+    report.draw_curve(rows, before, after, folder / "figures" / "success.png")
+    report.print_table(before, after)
+    print(f"closed book (answers without any call): {after['closed_book']['success']:.3f}")
+    final = latest(folder / "checkpoints")
+    report.print_next(folder, final[1] if final else folder / "warm_start")
+    return folder
+
+
+def _grpo(
+    session: Session, folder: Path, loaded: Loaded, checkpoint: tuple[int, Path] | None
+) -> tuple[list[dict[str, float]], int]:
+    """Train; the metric rows of the whole run, and the number of optimizer steps. The trained model is served then.
+
+    Raises KeyboardInterrupt, with the step saved, when the user asked to stop.
+    """
+    config = session.config
+    metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
+    if not config.grpo.steps:
+        return metrics.rows(), 0
+    tracker = open_tracker(config, folder)
+    with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
 
         def sink(step: int, row: dict[str, float]) -> None:
             metrics.write(step, row)
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
 
-        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink)
+        rollouts = GrpoRollouts(session, folder)
+        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
         session.adopt(loaded, trainer.model)
-        if config.grpo.steps:
-            trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
-            trainer.save_now()
-    seconds["grpo"] = time.monotonic() - started
+        trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
+        trainer.save_now()
+    tracker.close()
     shutil.rmtree(folder / "scratch", ignore_errors=True)
-    final = latest(folder / "checkpoints")
+    if interrupt.requested:
+        log(f"saved; go on with: callwright train {folder} --resume")
+        raise KeyboardInterrupt
+    updates = int(trainer.state.global_step)
     if session.engine is not None:
-        session.engine.set_version(trainer.state.global_step)
-    after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
-    rows = metrics.rows()
-    summary = {
-        "before": {mode: before[mode] for mode in ("greedy", "sampled")},
-        "after": {mode: after[mode] for mode in ("greedy", "sampled")},
-        "closed_book": {"before": before["closed_book"]["success"], "after": after["closed_book"]["success"]},
-        "seconds": {name: round(seconds[name], 1) for name in ("warm_start", "grpo", "eval")},
-        "steps": int(rows[-1]["step"]) if rows else 0,
-        "seed": config.seed,
-        "outcomes": {str(o): int(sum(row.get(f"outcome/{o}", 0) for row in rows)) for o in Outcome},
-        "updates": int(trainer.state.global_step),
-    }
-    write_json(folder / "summary.json", summary)
-    report.draw_curve(rows, before, after, folder / "figures" / "success.png")
-    tracker.close(summary)
-    report.print_table(before, after)
-    print(f"closed book (answers without any call): {after['closed_book']['success']:.3f}")
-    report.print_next(folder, final[1] if final else folder)
-    return folder
+        session.engine.set_version(updates)
+    return metrics.rows(), updates
 
 
 def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from callwright.training.config import Config
 
@@ -14,8 +14,8 @@ class Tracker(Protocol):
         """Record one step."""
         ...
 
-    def close(self, summary: dict[str, Any]) -> None:
-        """Record the summary and finish."""
+    def close(self) -> None:
+        """Finish."""
         ...
 
 
@@ -24,7 +24,7 @@ class NoTracker:
 
     def log(self, step: int, metrics: dict[str, float]) -> None: ...
 
-    def close(self, summary: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
 
 
 class WandbTracker:
@@ -45,8 +45,7 @@ class WandbTracker:
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self._run.log(metrics, step=step)
 
-    def close(self, summary: dict[str, Any]) -> None:
-        self._run.summary.update(summary)
+    def close(self) -> None:
         self._run.finish()
 
 

@@ -12,10 +12,14 @@ from callwright.training.run import train
 
 pytestmark = pytest.mark.integration
 
+SECRET = "planted-7f3a9c"
+
 
 @pytest.mark.timeout(420)
 def test_a_short_run_learns_to_call_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", SECRET)
     words = ["grpo.steps=14", "eval.n=210", "eval.n_slices=0", "checkpoint.every=0"]
     run = train(load_config("quickstart", words))
     summary = json.loads((run / "summary.json").read_text())
@@ -30,3 +34,7 @@ def test_a_short_run_learns_to_call_tools(tmp_path: Path, monkeypatch: pytest.Mo
     # The answers are random numbers: without a call there is nothing to know.
     assert summary["closed_book"]["after"] <= 0.35
     assert (run / "figures" / "success.png").stat().st_size > 10_000
+    for file in run.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), (
+            f"a secret of the environment is in {file}"
+        )

@@ -85,3 +85,25 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
 
     finish(start(broken, "runs/quickstart", "--resume"))
     assert what_was_learned(run) == what_was_learned(whole / "runs" / "quickstart")
+
+
+@pytest.mark.timeout(600)
+def test_an_interrupt_saves_the_step_and_can_be_resumed(tmp_path: Path) -> None:
+    process = start(tmp_path, "quickstart", *SETTINGS, "checkpoint.every=0")
+    run = tmp_path / "runs" / "quickstart"
+    deadline = time.monotonic() + 240
+    metrics = run / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors.decode()[-2000:]
+    assert "--resume" in errors.decode()
+    assert "Traceback" not in errors.decode()
+    saved = complete(run / "checkpoints")
+    assert saved
+    assert not (run / "summary.json").exists()
+
+    finish(start(tmp_path, "runs/quickstart", "--resume"))
+    rows = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert rows == list(range(1, STEPS + 1))
