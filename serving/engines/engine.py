@@ -99,7 +99,7 @@ class Engine(Protocol):
         ...
 
     def release(self, session: str) -> None:
-        """Say that no further turn of this session will come."""
+        """Say that no further turn of the session will come."""
         ...
 
 

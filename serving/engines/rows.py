@@ -63,7 +63,7 @@ class Rows(Generic[J]):
         self._sessions[self.active :] = [None] * (self._capacity - self.active)
 
     def place(self, session: str, ids: Sequence[int], job: J) -> None:
-        """Make a parked row active for this session's whole context, keeping what it already computed."""
+        """Make a parked row active for the whole context of a session, keeping what it already computed."""
         context = np.asarray(ids, dtype=np.int64)
         row = self._row_for(session)
         self._swap(row, self.active)
