@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def print_table(before: Scores, after: Scores) -> None:
     table.add_section()
     row("valid calls", "valid_call_rate")
     row("calls a rollout", "calls_per_rollout")
-    Console().print(table)
+    _print(table)
 
 
 def print_single(scores: Scores) -> None:
@@ -48,10 +49,15 @@ def print_single(scores: Scores) -> None:
     table.add_section()
     table.add_row("valid calls", f"{greedy['valid_call_rate']:.3f}", f"{sampled['valid_call_rate']:.3f}")
     table.add_row("scored / all", *(f"{s['n_scored']} / {s['n_total']}" for s in (greedy, sampled)))
-    Console().print(table)
+    _print(table)
     print(f"closed book (answers without any call): {scores['closed_book']['success']:.3f}")
     if sampled["pass_at_k"]:
         print("pass@k: " + "  ".join(f"{k} {value:.3f}" for k, value in sampled["pass_at_k"].items()))
+
+
+def _print(table: Table) -> None:
+    # Off a terminal rich assumes 80 columns and cuts names; a file or a pipe has room.
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def draw_curve(metrics: Sequence[dict[str, float]], before: Scores, after: Scores | None, path: Path) -> None:
