@@ -120,6 +120,7 @@ def _grpo(
         session.adopt(loaded, trainer.model)
         trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
+    trainer.model.eval()  # from here on it is served: no dropout, no gradient checkpointing
     tracker.close()
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     if interrupt.requested:
