@@ -37,12 +37,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """What every rollout of a batch shares."""
+    """What every rollout of a batch shares. Of a larger batch ``in_flight`` rollouts run at once, wave after wave: a
+    rollout's wall clock must not run while it waits for a place."""
 
     policy: Policy
     call_tool: CallTool
     grade: Grader
     budgets: Budgets
+    in_flight: int = 1024
 
 
 async def run_batch(
@@ -52,11 +54,28 @@ async def run_batch(
     deadline_s: float,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> list[Rollout]:
-    """Run all attempts at once; ``on_done`` is called as each one ends.
+    """Run all attempts; ``on_done`` is called as each one ends.
 
     Returns after at most ``deadline_s``, give or take the cancellations. Never raises for a failed rollout. While none
     ends for ``STALL_S``, a line on standard error says how many wait for what.
     """
+    clock = asyncio.get_running_loop().time
+    closing = clock() + deadline_s
+    rows: list[Rollout] = []
+    for at in range(0, len(attempts), arena.in_flight):
+        late = f"the group closed after {deadline_s:g} s"
+        rows += await _wave(attempts[at : at + arena.in_flight], arena, closing - clock(), late, on_done)
+    return rows
+
+
+async def _wave(
+    attempts: Sequence[Attempt],
+    arena: Arena,
+    seconds: float,
+    late: str,
+    on_done: Callable[[Rollout], None] | None,
+) -> list[Rollout]:
+    """Attempts that start together. What is not done after ``seconds`` is late, with the reason ``late``."""
     arena.policy.engine.open([attempt.session for attempt in attempts])
     records = [Rollout(task=attempt.task, sample=attempt.sample) for attempt in attempts]
     tasks = {
@@ -64,11 +83,9 @@ async def run_batch(
         for attempt, record in zip(attempts, records, strict=True)
     }
     try:
-        for task in await _pending_after(tasks, deadline_s):
+        for task in await _pending_after(tasks, seconds):
             record = tasks[task]
-            record.trajectory.finish(
-                Outcome.LATE, f"the group closed after {deadline_s:g} s, while {record.waiting_for}"
-            )
+            record.trajectory.finish(Outcome.LATE, f"{late}, while {record.waiting_for}")
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     except asyncio.CancelledError:
@@ -86,10 +103,10 @@ async def run_batch(
     return records
 
 
-async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], deadline_s: float) -> set[asyncio.Task[None]]:
-    """Wait for all tasks or the deadline; the tasks that are not done."""
+async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], seconds: float) -> set[asyncio.Task[None]]:
+    """Wait for all tasks, at most so long; the tasks that are not done."""
     clock = asyncio.get_running_loop().time
-    closing = clock() + deadline_s
+    closing = clock() + seconds
     pending = set(tasks)
     while pending and (left := closing - clock()) > 0:
         done, pending = await asyncio.wait(pending, timeout=min(STALL_S, left))

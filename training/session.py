@@ -28,6 +28,7 @@ from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
 
+IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
 STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
 
@@ -91,7 +92,8 @@ class Session:
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop; see ``run_batch``."""
-        arena = Arena(self.policy(temperature), self.call_tool, grade, self.budgets)
+        in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
+        arena = Arena(self.policy(temperature), self.call_tool, grade, self.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 

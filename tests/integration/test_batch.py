@@ -93,3 +93,26 @@ async def test_a_cancelled_batch_cancels_its_rollouts(tiny: Loaded) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
     assert engine.released == {Attempt(SEARCH, 0, "run").session}
+
+
+async def test_a_large_batch_goes_in_waves_and_nobodys_clock_runs_while_it_waits(tiny: Loaded) -> None:
+    attempts = [Attempt(ANSWER, sample, "run") for sample in range(7)]
+    at_once = highest = 0
+
+    class Slow(ByTask):
+        async def generate(self, request: Request) -> Completion:
+            nonlocal at_once, highest
+            at_once += 1
+            highest = max(highest, at_once)
+            await asyncio.sleep(0.3)
+            at_once -= 1
+            return await super().generate(request)
+
+    async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
+        policy = Policy(Slow(tiny), tiny.codec, (WEB,), system_prompt=False)
+        budgets = Budgets(turn_tokens=100, policy_tokens=300, context=600, wall_s=0.8)
+        arena = Arena(policy, executors.call, grade, budgets, in_flight=2)
+        rows = await run_batch(attempts, arena, deadline_s=60.0)
+    assert highest == 2
+    assert [row.sample for row in rows] == list(range(7))
+    assert all(row.outcome is Outcome.SCORED for row in rows)
