@@ -28,8 +28,7 @@ from callwright.training.trace_records import trace_record
 
 @dataclass(slots=True)
 class GrpoRollouts:
-    """TRL's ``rollout_func``. ``last`` holds the batch's metrics until the trainer logs them; ``totals`` count
-    outcomes."""
+    """TRL's ``rollout_func``. ``last`` holds the batch's metrics until the trainer logs them."""
 
     session: Session
     folder: Path

@@ -7,7 +7,6 @@ a row that the rollout function masked (``env_mask`` all 0, reward None) moves n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,15 @@ from callwright.training.microbatches import repack
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """GRPO over rollouts that come with their logprobs, mask, reward and outcome.
 
-    ``checkpoints``: the folder that receives ``step-N`` folders. ``save_extra`` writes into a checkpoint before it is
-    published (the tokenizer, the run's own state).
+    ``checkpoints``: the folder that receives ``step-N`` folders.
     """
 
     beta: float  # TRL's, scaled for as long as a loss is computed
     _buffered_inputs: Any  # TRL's: the generation batch in micro-batches
 
-    def __init__(
-        self, *args: Any, checkpoints: Path, save_extra: Callable[[Path, int], None] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, checkpoints: Path, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._checkpoints = checkpoints
-        self._save_extra = save_extra
         self._sampled_logps: torch.Tensor | None = None
         self._last_logps: torch.Tensor | None = None
 
@@ -136,8 +131,6 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             for item in inner.iterdir():
                 item.rename(staging / item.name)
             inner.rmdir()
-            if self._save_extra is not None:
-                self._save_extra(staging, step)
 
 
 def _mask(inputs: dict[str, Any]) -> torch.Tensor:

@@ -342,17 +342,12 @@ def test_train_updates_the_model_and_publishes_whole_checkpoints(saved: Path, tm
     )
     trainer.rollout_func = Watched(trainer.model)
 
-    def save_extra(folder: Path, step: int) -> None:
-        (folder / "extra.txt").write_text(str(step))
-
-    trainer._save_extra = save_extra
     before = copy.deepcopy(trainer.model.state_dict())
     trainer.train()
     assert seen == [0, 1]
     assert any(not torch.equal(before[name], value) for name, value in trainer.model.state_dict().items())
     assert [step for step, _ in complete(tmp_path / "checkpoints")] == [1, 2]
     newest = tmp_path / "checkpoints" / "step-2"
-    assert (newest / "extra.txt").read_text() == "2"
     reread = load(str(newest), device="cpu").model.state_dict()
     assert all(torch.equal(reread[name], value) for name, value in trainer.model.state_dict().items())
     assert {"optimizer.pt", "scheduler.pt", "trainer_state.json"} <= {path.name for path in newest.iterdir()}
