@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
+from callwright.envs.budgets import Budgets
+from callwright.envs.rewards import CallTool
+from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address

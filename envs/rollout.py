@@ -8,41 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callwright.envs.rewards import GradingFault, Reward
+from callwright.envs.budgets import Budgets
+from callwright.envs.rewards import CallTool, GradingFault, Reward
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Engine, EngineError, Sampling
 from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
 from callwright.serving.protocol.dialects import get_dialect
-from callwright.serving.queues.dispatcher import CallStatus, Reply
+from callwright.serving.queues.dispatcher import CallStatus
 from callwright.serving.turn import OnEvent, Turn, turn
-
-CallTool = Callable[[ToolCall], Awaitable[Reply]]
 
 
 class Grader(Protocol):
     """Turns a finished rollout into a reward; may call tools (unit tests), and raises GradingFault when that fails."""
 
     async def __call__(self, task: Task, solution: str | None, call: CallTool, *, clean: bool) -> Reward: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Budgets:
-    """What a rollout may spend: tokens a turn, sampled tokens in all, context tokens, calls, rejected calls,
-    seconds."""
-
-    turn_tokens: int = 128
-    policy_tokens: int = 512
-    context: int = 1024
-    calls: int = 4
-    invalid_calls: int = 1
-    wall_s: float = 120.0
-    result_chars: int = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What several tests need: one thread for numerical libraries, and a random tiny model with its own tokenizer."""
+"""What several tests need: one numerical thread, no tracking, and a random tiny model with its own tokenizer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["WANDB_MODE"] = "disabled"  # test_tracking.py turns it on
 
 if TYPE_CHECKING:
     from callwright.serving.models import Loaded

@@ -50,7 +50,7 @@ def _answer(session: Session, policy: Policy, question: str, number: int, consol
             policy,
             session.call_tool,
             _unpaid,
-            session.budgets,
+            session.config.budgets,
             key=address(session.config.seed, "chat", number),
             session=f"chat-{number}",
             on_event=printer,

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from callwright import configs
 from callwright.serving.errors import UserError
 from callwright.training.config_schema import Config, config_keys
-from callwright.training.yaml_values import parse_yaml
+from callwright.training.yaml_values import dump_yaml, parse_yaml
 
 __all__ = ["Config", "ConfigError", "dump_config", "find_config", "is_override", "load_config", "shipped_configs"]
 
@@ -41,8 +40,7 @@ def load_config(path_or_name: str | Path, overrides: Iterable[str] = ()) -> Conf
 
 def dump_config(config: Config) -> str:
     """The resolved config as YAML: `load_config` of it gives an equal config."""
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    return text
+    return dump_yaml(config.model_dump())  # not in JSON mode: its keys are text, those of {size: weight} are numbers
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from callwright.envs.budgets import Budgets
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
@@ -22,6 +23,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
+EvalMode = Literal["greedy", "sampled", "closed_book"]
 
 
 class Section(BaseModel):
@@ -108,23 +110,6 @@ class Executors(Section):
     azure: Azure = Azure()
 
 
-class Budgets(Section):
-    """What one rollout may spend. The first spent ends it: as the policy's fault, save `wall_s`, which is ours."""
-
-    turn_tokens: Positive = 64
-    """Tokens sampled in one turn."""
-    policy_tokens: Positive = 256
-    """Tokens sampled in the whole rollout."""
-    context: Positive = 512
-    """Tokens of the whole rollout: prompt, sampled and results."""
-    calls: Positive = 4
-    """Valid tool calls."""
-    invalid_calls: Count = 0
-    """Rejected calls that are forgiven: each is answered with its rejection."""
-    wall_s: Seconds = 120.0
-    """Seconds of wall clock, tools included."""
-
-
 class Tasks(Section):
     """What the policy is asked: procedural families over an invented world, or the rows of a benchmark file."""
 
@@ -167,6 +152,8 @@ class WarmStage(Section):
     """Share of solvers that begin with a needless call of another tool."""
     leave: Share = 0.0
     """Chance, after each call, that a solver breaks off and guesses."""
+    copying: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of rows that only repeat a random text: how a model from scratch learns to copy keys of any length."""
     lr: Rate = 3e-3
     """AdamW learning rate at the stage's start; it falls linearly to 0."""
     muon_lr: Rate | None = None
@@ -222,6 +209,8 @@ class Eval(Section):
     """Tasks with new seeds."""
     n_slices: Count = 256
     """Tasks in each other slice (unseen template, composition, length)."""
+    modes: Annotated[tuple[EvalMode, ...], Field(strict=False, min_length=1)] = ("greedy", "sampled", "closed_book")
+    """What `eval` runs; `train` always runs all. `closed_book` demands the answer at once, without a call."""
     samples: Positive = 1
     """Sampled rollouts a task; greedy takes one."""
     temperature: Rate = 1.0
@@ -242,8 +231,8 @@ class Checkpoint(Section):
 class Tracking(Section):
     """Weights & Biases, beside the metrics.jsonl that every run has."""
 
-    wandb: Literal["auto", "off"] = "off"
-    """`auto` syncs where WANDB_API_KEY is set and records offline elsewhere."""
+    wandb: Literal["auto", "off"] = "auto"
+    """`auto` syncs where WANDB_API_KEY is set and records offline elsewhere; the variable WANDB_MODE overrules both."""
     project: str = "callwright"
     """Project name."""
 

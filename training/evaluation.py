@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from callwright.envs.batch import Attempt
 from callwright.envs.evaluate import CLOSED_BOOK, pass_rates, score
@@ -13,13 +13,18 @@ from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter
 from callwright.serving.progress import Progress
+from callwright.training.config_schema import EvalMode
 from callwright.training.faults import stop_on_faults
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
 
+Scores = dict[str, dict[str, Any]]
+MODES: tuple[EvalMode, ...] = get_args(EvalMode)
 
-def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """``{"greedy": E, "sampled": E, "closed_book": {"success"}}``; traces go to ``folder/traces/NAME-*.jsonl``.
+
+def evaluate_model(session: Session, name: str, folder: Path, modes: Sequence[EvalMode] = MODES) -> Scores:
+    """``{"greedy": E, "sampled": E, "closed_book": {"success"}}``, or those of ``modes``; traces go to
+    ``folder/traces/NAME-*.jsonl``.
 
     E is the score on new seeds, with ``slices`` added.
     """
@@ -30,8 +35,13 @@ def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[
         if slice_ == "new_seeds" or config.n_slices
     }
     tasks = {slice_: rows for slice_, rows in tasks.items() if rows}
-    result: dict[str, dict[str, Any]] = {}
-    for mode, temperature, samples in (("greedy", 0.0, 1), ("sampled", config.temperature, config.samples)):
+    result: Scores = {}
+    for mode in modes:
+        if mode == "closed_book":
+            closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))
+            result[mode] = {"success": closed.success, "families": closed.families}
+            continue
+        temperature, samples = (0.0, 1) if mode == "greedy" else (config.temperature, config.samples)
         rollouts = {
             slice_: _run(session, rows, f"{name}-{mode}-{slice_}", folder, temperature, samples)
             for slice_, rows in tasks.items()
@@ -43,8 +53,6 @@ def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[
             "pass_at_k": pass_rates(rollouts["new_seeds"]),
             "slice_intervals": {slice_: list(value.interval) for slice_, value in scores.items()},
         }
-    closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))
-    result["closed_book"] = {"success": closed.success, "families": closed.families}
     return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-Scores = dict[str, dict[str, Any]]
+from callwright.training.evaluation import Scores
 
 
 def print_table(before: Scores, after: Scores) -> None:
@@ -37,22 +37,25 @@ def print_table(before: Scores, after: Scores) -> None:
 
 def print_single(scores: Scores) -> None:
     """One evaluation, on standard output."""
-    table = Table(title="success")
-    for name in ("rows", "greedy", "sampled"):
-        table.add_column(name, justify="left" if name == "rows" else "right")
-    greedy, sampled = scores["greedy"], scores["sampled"]
-    for slice_ in greedy["slices"]:
-        table.add_row(slice_.replace("_", " "), f"{greedy['slices'][slice_]:.3f}", f"{sampled['slices'][slice_]:.3f}")
-    table.add_section()
-    for family in greedy["families"]:
-        table.add_row(f"  {family}", f"{greedy['families'][family]:.3f}", f"{sampled['families'][family]:.3f}")
-    table.add_section()
-    table.add_row("valid calls", f"{greedy['valid_call_rate']:.3f}", f"{sampled['valid_call_rate']:.3f}")
-    table.add_row("scored / all", *(f"{s['n_scored']} / {s['n_total']}" for s in (greedy, sampled)))
-    _print(table)
-    print(f"closed book (answers without any call): {scores['closed_book']['success']:.3f}")
-    if sampled["pass_at_k"]:
-        print("pass@k: " + "  ".join(f"{k} {value:.3f}" for k, value in sampled["pass_at_k"].items()))
+    modes = {mode: scores[mode] for mode in ("greedy", "sampled") if mode in scores}
+    if modes:
+        table = Table(title="success")
+        for name in ("rows", *modes):
+            table.add_column(name, justify="left" if name == "rows" else "right")
+        first = next(iter(modes.values()))
+        for section, indent in (("slices", ""), ("families", "  ")):
+            for key in first[section]:
+                label = indent + (key.replace("_", " ") if section == "slices" else key)
+                table.add_row(label, *(f"{score[section][key]:.3f}" for score in modes.values()))
+            table.add_section()
+        table.add_row("valid calls", *(f"{score['valid_call_rate']:.3f}" for score in modes.values()))
+        table.add_row("calls a rollout", *(f"{score['calls_per_rollout']:.3f}" for score in modes.values()))
+        table.add_row("scored / all", *(f"{score['n_scored']} / {score['n_total']}" for score in modes.values()))
+        _print(table)
+    if "closed_book" in scores:
+        print(f"closed book (answers without any call): {scores['closed_book']['success']:.3f}")
+    if scores.get("sampled", {}).get("pass_at_k"):
+        print("pass@k: " + "  ".join(f"{k} {value:.3f}" for k, value in scores["sampled"]["pass_at_k"].items()))
 
 
 def _print(table: Table) -> None:

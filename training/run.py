@@ -16,7 +16,7 @@ from callwright.serving.progress import Progress, log
 from callwright.training import report
 from callwright.training.checkpoints import latest, resolve_checkpoint
 from callwright.training.config import Config, dump_config
-from callwright.training.evaluation import evaluate_model
+from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
@@ -54,15 +54,16 @@ def train(
 def evaluate(config: Config) -> dict[str, Any]:
     """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``.
 
-    The result is the greedy score, with ``metric`` beside it and the scores of both modes under their names.
+    The result is the first of ``eval.modes``, with ``metric`` beside it and the score of each mode under its name.
     """
     with open_session(config) as session:
         session.adopt(
             load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype)
         )
-        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval")
+        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval", config.eval.modes)
     report.print_single(scores)
-    return {**scores["greedy"], "metric": {"success": scores["greedy"]["success"]}, **scores}
+    first = scores[config.eval.modes[0]]
+    return {**first, "metric": {"success": first["success"]}, **scores}
 
 
 def _train(session: Session, folder: Path, resume: bool) -> Path:
@@ -143,11 +144,11 @@ def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
     return warm_start(session, folder)
 
 
-def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> report.Scores:
+def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> Scores:
     """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
     path = folder / f"{name}.json"
     if path.is_file():
-        kept: report.Scores = json.loads(path.read_text())
+        kept: Scores = json.loads(path.read_text())
         return kept
     started = time.monotonic()
     scores = evaluate_model(session, name, folder)

@@ -18,7 +18,7 @@ from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Budgets, Policy, Rollout
+from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.serving.engines.engine import Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
@@ -46,10 +46,6 @@ class Session:
     @property
     def tools(self) -> tuple[Tool, ...]:
         return tuple(tool for tool in DEFAULT_TOOLS if tool.name in self.config.tools)
-
-    @property
-    def budgets(self) -> Budgets:
-        return Budgets(**self.config.budgets.model_dump())
 
     def adopt(self, loaded: Loaded, model: Any = None) -> None:
         """Serve this model from now on (``model``: the same weights under a trainer's wrapper)."""
@@ -93,7 +89,7 @@ class Session:
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, self.budgets, in_flight)
+        arena = Arena(self.policy(temperature), self.call_tool, grade, self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from callwright.training.config import Config
 
@@ -28,7 +28,8 @@ class NoTracker:
 
 
 class WandbTracker:
-    """One wandb run in the run's folder; synced where ``WANDB_API_KEY`` is set, offline elsewhere."""
+    """One wandb run in the run's folder. ``WANDB_MODE`` decides where it is set; else it is synced where
+    ``WANDB_API_KEY`` is set and kept offline elsewhere."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         import wandb
@@ -38,7 +39,7 @@ class WandbTracker:
             name=config.name,
             dir=str(folder),
             config=config.model_dump(mode="json"),
-            mode="online" if os.environ.get("WANDB_API_KEY") else "offline",
+            mode=_mode(),
             settings=wandb.Settings(console="off", silent=True),
         )
 
@@ -47,6 +48,10 @@ class WandbTracker:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _mode() -> Any:
+    return os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline")
 
 
 def open_tracker(config: Config, folder: Path) -> Tracker:

@@ -19,8 +19,9 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
-from callwright.envs.rewards import Reward
-from callwright.envs.rollout import Budgets, CallTool, Grader, Policy, Rollout, rollout
+from callwright.envs.budgets import Budgets
+from callwright.envs.rewards import CallTool, Reward
+from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome, Trajectory
 from callwright.serving.engines.codec import Codec
@@ -32,6 +33,7 @@ from callwright.serving.protocol import DEFAULT_TOOLS
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.experts import Habits, ScriptedEngine, script
 from callwright.training.muon import MuonAdamW
+from callwright.training.practice import copying_rows
 from callwright.training.session import Session
 
 CONCURRENT_TRACES = 64
@@ -212,13 +214,16 @@ def warm_start(session: Session, folder: Path) -> Loaded:
         log(f"warm start, stage {number + 1}: {stage.traces} traces of scripted solvers, then {stage.steps} steps")
         traces = session.loop.run(
             collect_traces(
-                tasks, habits, policy, session.call_tool, _ungraded, session.budgets, f"{config.seed}|{number}"
+                tasks, habits, policy, session.call_tool, _ungraded, session.config.budgets, f"{config.seed}|{number}"
             )
         )
+        rows = [labelled(trace.trajectory, on_given=config.warm_start.on_results) for trace in traces]
+        practice = round(len(rows) * stage.copying / (1 - stage.copying))
+        rows += copying_rows(loaded.codec, config.tasks.world, practice, f"{config.seed}|{number}")
         losses = fine_tune(
             loaded.model,
             loaded.tokenizer,
-            [labelled(trace.trajectory, on_given=config.warm_start.on_results) for trace in traces],
+            rows,
             steps=stage.steps,
             batch=config.warm_start.batch,
             lr=stage.lr,

@@ -32,6 +32,20 @@ _Loader.add_implicit_resolver(
 )
 
 
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(tuple, lambda dumper, data: dumper.represent_list(data))
+
+
+def dump_yaml(data: Any) -> str:
+    """Block style, keys in their order; tuples as lists."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
 def parse_yaml(text: str) -> Any:
     """The value of a YAML document. Raises ValueError with one line (what, line, column)."""
     try:

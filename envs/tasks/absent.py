@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from callwright.envs.tasks.family import UNKNOWN, Dials, Draw, Family, Row, web
 from callwright.envs.tasks.lookup import TEMPLATES
-from callwright.envs.tasks.world import number
+from callwright.envs.tasks.world import number, pick
 
 
 class AbsentDials(Dials):
@@ -19,9 +19,9 @@ class Absent(Family[AbsentDials]):
     def row(self, draw: Draw) -> Row:
         name = draw.world.absent(draw.rng, draw.pool)
         label, text = draw.wording(TEMPLATES)
-        digits = draw.rng.choice(draw.world.spec.digits(draw.pool))
+        digits = pick(draw.rng, draw.world.spec.digits(draw.pool))
         return Row(
-            question=text.format(name),
+            question=text.format(of=name, attribute="code"),
             answer=UNKNOWN,
             template=label,
             plan=(web(draw.world, name),),

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from callwright.envs.tasks.family import Draw, Templates
 from callwright.envs.tasks.modpow import PowerDials, modpow_program
-from callwright.envs.tasks.world import LETTERS, Choices, number, word
+from callwright.envs.tasks.world import LETTERS, Sizes, evenly, number, word
 
 Kind = Literal["modpow", "hash_chain", "business_days", "grouped_sum", "string_permutation"]
 
@@ -25,12 +25,12 @@ class ComputeDials(PowerDials):
     """Which kinds, and how large their operands are (digits, letters or rows; one number, or several to draw from)."""
 
     kinds: tuple[Kind, ...] = Field(("modpow",), min_length=1)
-    base_digits: Choices = (2,)
-    word_length: Choices = (4,)
-    rounds_digits: Choices = (2,)
-    days_digits: Choices = (2,)
-    rows: Choices = (6,)
-    value_digits: Choices = (2,)
+    base_digits: Sizes = evenly(2)
+    word_length: Sizes = evenly(4)
+    rounds_digits: Sizes = evenly(2)
+    days_digits: Sizes = evenly(2)
+    rows: Sizes = evenly(6)
+    value_digits: Sizes = evenly(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,8 @@ KINDS: Mapping[Kind, tuple[Templates, Callable[[Draw, ComputeDials], Computation
                 "find {} power {} modulo {}.",
                 "{} power {} mod {}?",
                 "what is {} power {}, modulo {}?",
+                "find for me {} power {} mod {}.",
+                "{} to the power {}, mod {}, is what?",
             ),
             held=("find {} to the power {} mod {}.",),
         ),

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from callwright.envs.tasks.family import Dials, Draw, Family, Row, Templates
-from callwright.envs.tasks.world import number
+from callwright.envs.tasks.world import number, pick
 
 Rule = Literal["backwards", "next"]
 TEMPLATES: Mapping[Rule, Templates] = {
@@ -41,7 +41,7 @@ class Direct(Family[DirectDials]):
             given = draw.name()
             answer, wrong = given[::-1], [given, "".join(draw.rng.sample(given, len(given)))]
         else:
-            digits = draw.rng.choice(draw.world.spec.digits(draw.pool))
+            digits = pick(draw.rng, draw.world.spec.digits(draw.pool))
             value = number(draw.rng, digits)
             given, answer = str(value), str(value + 1)
             wrong = [given, str(value + 2), str(number(draw.rng, digits))]

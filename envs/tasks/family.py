@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from callwright.envs.tasks.task import Step
-from callwright.envs.tasks.world import Pool, World
+from callwright.envs.tasks.world import Pool, World, pick
 
 Slice = Literal["new_seeds", "unseen_template", "unseen_composition", "unseen_length"]
 Split = Literal["train", "new_seeds", "unseen_template", "unseen_composition", "unseen_length"]
@@ -86,9 +86,9 @@ class Draw:
         """An entity of the pool."""
         return self.rng.choice(self.world.names(self.pool))
 
-    def size(self, choices: Sequence[int]) -> int:
+    def size(self, sizes: Mapping[int, float]) -> int:
         """One of a dial's sizes; in the slice ``unseen_length`` one more than the largest."""
-        return max(choices) + 1 if self.split == "unseen_length" else self.rng.choice(choices)
+        return max(sizes) + 1 if self.split == "unseen_length" else pick(self.rng, sizes)
 
     def wording(self, templates: Templates) -> tuple[str, str]:
         """A template's label and its text, wrapped in small talk where the world has it."""

@@ -1,23 +1,30 @@
-"""Look-up over one to three documents: the code of an entity, of its owner, of its owner's owner."""
+"""Look-up over several documents: what is asked of an entity, of its owner, of its owner's owner."""
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from typing import Literal
+
+from pydantic import Field, field_validator
 
 from callwright.envs.tasks.family import Dials, Draw, Family, Row, Templates, web
-from callwright.envs.tasks.world import Choices, Entity, number
+from callwright.envs.tasks.world import Entity, Sizes, evenly, number, pick, word
 
 OWNER = "the owner of {}"
 TEMPLATES = Templates(
     train=(
-        "code of {}?",
-        "what is the code of {}?",
-        "{} has what code?",
-        "find the code for {}.",
-        "what code is for {}?",
+        "{attribute} of {of}?",
+        "what is the {attribute} of {of}?",
+        "{of} has what {attribute}?",
+        "find the {attribute} for {of}.",
+        "what {attribute} is for {of}?",
+        "for {of} what is the {attribute}?",
+        "{of}: {attribute}?",
+        "the {attribute} of {of} is what?",
+        "find for me the {attribute} of {of}.",
     ),
-    held=("for {} find the code.",),
+    held=("for {of} find the {attribute}.",),
 )
+Attribute = Literal["code", "owner"]
 
 
 def reference(chain: list[Entity]) -> str:
@@ -29,32 +36,39 @@ def reference(chain: list[Entity]) -> str:
 
 
 class LookupDials(Dials):
-    """``hops``: how many documents must be read; one number, or several to draw from."""
+    """``hops``: how many documents must be read, ``attributes``: what is asked of the last one; each one value, or
+    several to draw from."""
 
-    hops: Choices = (1, 2)
+    hops: Sizes = evenly(1, 2)
+    attributes: tuple[Attribute, ...] = Field(("code",), min_length=1)
 
     @field_validator("hops")
     @classmethod
-    def _in_range(cls, hops: tuple[int, ...]) -> tuple[int, ...]:
-        if not all(1 <= count <= 3 for count in hops):
-            raise ValueError("hops must lie between 1 and 3")
+    def _in_range(cls, hops: dict[int, float]) -> dict[int, float]:
+        if not all(1 <= count <= 6 for count in hops):
+            raise ValueError("hops must lie between 1 and 6")
         return hops
 
 
 class Lookup(Family[LookupDials]):
-    """The answer is a random number that stands in one document only."""
+    """The answer is random and stands in one document only."""
 
     dials_type = LookupDials
 
     def row(self, draw: Draw) -> Row:
-        chain = draw.world.chain(draw.name(), draw.rng.choice(self.dials.hops))
+        chain = draw.world.chain(draw.name(), pick(draw.rng, self.dials.hops))
+        attribute = draw.rng.choice(self.dials.attributes)
         label, text = draw.wording(TEMPLATES)
-        answer = chain[-1].code
-        shortcuts = [entity.code for entity in chain[:-1]] + [chain[0].owner]
+        last = chain[-1]
+        if attribute == "code":
+            answer, invented = last.code, str(number(draw.rng, len(last.code)))
+        else:
+            answer, invented = last.owner, word(draw.rng, len(last.owner))
+        shortcuts = [value for entity in chain for value in (entity.code, entity.owner)]
         return Row(
-            question=text.format(reference(chain)),
+            question=text.format(of=reference(chain), attribute=attribute),
             answer=answer,
-            template=label,
+            template=f"{attribute}.{label}",
             plan=tuple(web(draw.world, entity.name) for entity in chain),
-            guesses=(str(number(draw.rng, len(answer))), *shortcuts),
+            guesses=(invented, *shortcuts),
         )

@@ -5,25 +5,25 @@ from __future__ import annotations
 from pydantic import field_validator
 
 from callwright.envs.tasks.family import Dials, Draw
-from callwright.envs.tasks.world import Choices, number
+from callwright.envs.tasks.world import Sizes, evenly, number
 
 
 class PowerDials(Dials):
     """Decimal digits of the exponent and of the modulus; each one number, or several to draw from."""
 
-    exponent_digits: Choices = (2,)
-    modulus_digits: Choices = (2,)
+    exponent_digits: Sizes = evenly(2)
+    modulus_digits: Sizes = evenly(2)
 
     @field_validator("exponent_digits", "modulus_digits")
     @classmethod
-    def _in_range(cls, digits: tuple[int, ...]) -> tuple[int, ...]:
+    def _in_range(cls, digits: dict[int, float]) -> dict[int, float]:
         if not all(1 <= count <= 60 for count in digits):
             raise ValueError("operand digits must lie between 1 and 60")
         return digits
 
     @field_validator("modulus_digits")
     @classmethod
-    def _hard_to_guess(cls, digits: tuple[int, ...]) -> tuple[int, ...]:
+    def _hard_to_guess(cls, digits: dict[int, float]) -> dict[int, float]:
         if min(digits) < 2:
             raise ValueError("modulus_digits must be at least 2, or the answer can be guessed")
         return digits

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from callwright.envs.tasks.family import Dials, Draw, Family, Row, Templates
-from callwright.envs.tasks.world import Choices, number
+from callwright.envs.tasks.world import Sizes, evenly, number
 
 Level = Literal["linear", "pipeline", "filter"]
 TEMPLATES = Templates(
@@ -27,8 +27,8 @@ class UnitTestDials(Dials):
     """``levels`` of function; ``digits`` of the constants; ``steps`` of a pipeline; ``cases`` tested."""
 
     levels: tuple[Level, ...] = Field(("linear",), min_length=1)
-    digits: Choices = (1, 2)
-    steps: Choices = (3,)
+    digits: Sizes = evenly(1, 2)
+    steps: Sizes = evenly(3)
     cases: int = Field(4, ge=2, le=20)
 
 

@@ -8,6 +8,7 @@ has no document. Names are consonants without S and Y, so that a stemming index 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -22,12 +23,24 @@ Pool = Literal["train", "eval", "long"]
 POOLS: tuple[Pool, ...] = ("train", "eval", "long")
 
 
-def _as_tuple(value: Any) -> Any:
-    return (value,) if isinstance(value, int) else value
+def _as_weights(value: Any) -> Any:
+    if isinstance(value, int):
+        return evenly(value)
+    return Counter(value) if isinstance(value, list | tuple) else value
 
 
-Choices = Annotated[tuple[int, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-"""A dial that is one number or a list of equally likely ones."""
+Sizes = Annotated[dict[int, Annotated[float, Field(gt=0)]], BeforeValidator(_as_weights), Field(min_length=1)]
+"""A dial of sizes: one number, a list of equally likely ones, or a mapping from each size to its weight."""
+
+
+def evenly(*sizes: int) -> dict[int, float]:
+    """Equally likely sizes."""
+    return dict.fromkeys(sizes, 1)
+
+
+def pick(rng: random.Random, sizes: Mapping[int, float]) -> int:
+    """One of a dial's sizes, by weight."""
+    return rng.choices(list(sizes), list(sizes.values()))[0]
 
 
 class WorldSpec(BaseModel):
@@ -38,11 +51,11 @@ class WorldSpec(BaseModel):
     entities: int = Field(default=3000, ge=4, description="Entities that training asks about.")
     eval_entities: int = Field(default=1000, ge=4, description="Entities kept for evaluation.")
     long_entities: int = Field(default=500, ge=4, description="Evaluation entities with longer names and codes.")
-    name_length: Choices = Field(
-        default=(3,), description="Letters of a name, 2-6; one number, or several to draw from."
+    name_length: Sizes = Field(
+        default=evenly(3), description="Letters of a name, 2-16: a number, a list to draw from, or {length: weight}."
     )
-    code_digits: Choices = Field(
-        default=(3,), description="Digits of a code, 1-12; one number, or several to draw from."
+    code_digits: Sizes = Field(
+        default=evenly(3), description="Digits of a code, 1-16: a number, a list to draw from, or {digits: weight}."
     )
     extra_attributes: int = Field(default=0, ge=0, le=2, description="Facts that nobody asks for: depot, then stock.")
     distractors: float = Field(default=0.0, ge=0, le=1, description="Share of entities that another document mentions.")
@@ -53,14 +66,15 @@ class WorldSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> WorldSpec:
-        if not all(2 <= length <= 12 for length in self.name_length):
-            raise ValueError("name_length must lie between 2 and 12")
-        if not all(1 <= digits <= 12 for digits in self.code_digits):
-            raise ValueError("code_digits must lie between 1 and 12")
-        room = min(len(LETTERS) ** length for length in self.name_length) * len(self.name_length)
-        wanted = self.entities + self.eval_entities
-        if wanted > _CROWDED * room:
-            raise ValueError(f"{wanted} entities crowd the {room} names of length {self.name_length}: lengthen them")
+        if not all(2 <= length <= 16 for length in self.name_length):
+            raise ValueError("name_length must lie between 2 and 16")
+        if not all(1 <= digits <= 16 for digits in self.code_digits):
+            raise ValueError("code_digits must lie between 1 and 16")
+        for length, weight in self.name_length.items():
+            room = len(LETTERS) ** length
+            wanted = round((self.entities + self.eval_entities) * weight / sum(self.name_length.values()))
+            if wanted > _CROWDED * room:
+                raise ValueError(f"{wanted} entities crowd the {room} names of length {length}: lengthen them")
         return self
 
     @property
@@ -68,13 +82,13 @@ class WorldSpec(BaseModel):
         """How many results a gold search asks for: more than one where outdated duplicates have to be told apart."""
         return 3 if self.stale else 1
 
-    def name_lengths(self, pool: Pool) -> tuple[int, ...]:
+    def name_lengths(self, pool: Pool) -> Mapping[int, float]:
         """The lengths of a pool's names."""
-        return (max(self.name_length) + 1,) if pool == "long" else self.name_length
+        return {max(self.name_length) + 1: 1} if pool == "long" else self.name_length
 
-    def digits(self, pool: Pool) -> tuple[int, ...]:
+    def digits(self, pool: Pool) -> Mapping[int, float]:
         """The lengths of a pool's codes."""
-        return (max(self.code_digits) + 1,) if pool == "long" else self.code_digits
+        return {max(self.code_digits) + 1: 1} if pool == "long" else self.code_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +142,7 @@ class World:
     def absent(self, rng: random.Random, pool: Pool) -> str:
         """A name of the pool's lengths that no document mentions."""
         while True:
-            name = word(rng, rng.choice(self.spec.name_lengths(pool)))
+            name = word(rng, pick(rng, self.spec.name_lengths(pool)))
             if name not in self._entities:
                 return name
 
@@ -148,7 +162,7 @@ class World:
         rng, lengths, digits = self._rng(pool), self.spec.name_lengths(pool), self.spec.digits(pool)
         names: dict[str, None] = {}
         while len(names) < size:
-            name = word(rng, lengths[len(names) % len(lengths)])
+            name = word(rng, pick(rng, lengths))
             if name not in self._entities:
                 names[name] = None
         ring = list(names)
@@ -157,9 +171,9 @@ class World:
             self._entities[name] = self._entity(rng, name, owner, digits)
         return tuple(ring)
 
-    def _entity(self, rng: random.Random, name: str, owner: str, digits: tuple[int, ...]) -> Entity:
-        extras = (("depot", rng.choice(_DEPOTS)), ("stock", str(number(rng, rng.choice(digits)))))
-        code = str(number(rng, rng.choice(digits)))
+    def _entity(self, rng: random.Random, name: str, owner: str, digits: Mapping[int, float]) -> Entity:
+        extras = (("depot", rng.choice(_DEPOTS)), ("stock", str(number(rng, pick(rng, digits)))))
+        code = str(number(rng, pick(rng, digits)))
         return Entity(name, code, owner, extras[: self.spec.extra_attributes])
 
     def _pages(self, entity: Entity, pool: Pool) -> Iterator[tuple[str, str]]:
@@ -167,7 +181,9 @@ class World:
         yield entity.name, _text(rng, entity, entity.code, entity.owner)
         if rng.random() < self.spec.stale:
             code = str(number(rng, len(entity.code)))
-            yield f"{entity.name} (old)", _text(rng, entity, code, rng.choice(self._pools[pool]))
+            # An old owner of the same name would mention it once more and outrank the current document.
+            others = [name for name in rng.sample(self._pools[pool], 2) if name != entity.name]
+            yield f"{entity.name} (old)", _text(rng, entity, code, others[0])
         if rng.random() < self.spec.distractors:
             note, pens = number(rng, 4), number(rng, len(entity.code))
             yield f"note {note}", f"note {note} tells that {entity.name} lost a box with {pens} pens."

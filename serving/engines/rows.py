@@ -2,7 +2,7 @@
 
 Invariants: rows ``[0, active)`` have a job, the rest are parked; ``tokens[row, :known]`` is what the session's context
 is, ``lengths[row]`` says how many of those have keys and values; an active row lacks exactly its last known token,
-which the next decode step feeds.
+which the next decode step feeds. Active rows stand in order of length, but for those placed since the last prefill.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from callwright.serving.engines.by_length import ByLength
 from callwright.serving.engines.slots import Slots
 
 J = TypeVar("J")
@@ -33,6 +34,7 @@ class Rows(Generic[J]):
         self._device = parameter.device
         self.context = context
         self.active = 0
+        self._order = ByLength(context)
         self._capacity = rows
         self._tokens: NDArray[np.int64] = np.zeros((rows, context), dtype=np.int64)
         self._lengths: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
@@ -80,6 +82,10 @@ class Rows(Generic[J]):
         self._jobs[row] = None
         self._clock += 1
         self._used[row] = self._clock
+        if row < self._order.settled:
+            for swap in self._order.leave(row):
+                self._swap(*swap)
+            row = self._order.settled
         self.active -= 1
         self._swap(row, self.active)
 
@@ -94,14 +100,21 @@ class Rows(Generic[J]):
             computed += sum(int(self._known[row] - 1 - self._lengths[row]) for row in wave)
             self._compute(wave)
             missing = later
+        while self._order.settled < self.active:
+            for swap in self._order.enter(int(self._known[self._order.settled])):
+                self._swap(*swap)
         return computed, shared
 
     def forward(self) -> torch.Tensor:
         """One decode step over the active rows; returns the logits [active, vocab] of the next token."""
-        n = self.active
-        positions = self._lengths[:n]
-        ids = self._tokens[np.arange(n), positions]
-        return self._pass(0, ids[:, None], positions[:, None], int(positions.max()) + 1)[:, -1]
+        positions = self._lengths[: self.active]
+        ids = self._tokens[np.arange(self.active), positions]
+        logits = []
+        for first, count in self._order.passes(positions.tolist()):
+            rows = slice(first, first + count)
+            span = int(positions[rows].max()) + 1
+            logits.append(self._pass(first, ids[rows, None], positions[rows, None], span)[:, -1])
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
 
     def positions(self) -> NDArray[np.int64]:
         """Per active row, the position of the token that the last ``forward`` fed."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from callwright.serving.engines import by_length
 from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request, Sampling
 from callwright.serving.engines.sampler import address
 from callwright.serving.engines.transformers_engine import TransformersEngine
@@ -67,11 +68,13 @@ def recomputed(model: Any, context: Sequence[int], sampled: Sequence[int], tempe
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("shared", [0, 40])
+@pytest.mark.parametrize(("shared", "waste"), [(0, by_length.WASTE), (40, by_length.WASTE), (40, 1)])
 async def test_logprobs_are_those_of_a_plain_forward_pass(
-    make: Make, model: Any, temperature: float, shared: int
+    make: Make, model: Any, monkeypatch: pytest.MonkeyPatch, temperature: float, shared: int, waste: int
 ) -> None:
-    """More sessions than rows, several turns, prompts that begin alike, and new weights half way."""
+    """More sessions than rows, several turns, prompts that begin alike, new weights half way; in one pass a step, and
+    in as many as there are bands of length."""
+    monkeypatch.setattr(by_length, "WASTE", waste)
     engine = make(rows=3, context=256)
     vocabulary = model.config.vocab_size
     rng = random.Random(f"{temperature}|{shared}")

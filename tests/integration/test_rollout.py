@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import ExecutorUnavailable, Record, record_of
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
 from callwright.envs.rewards import GradingFault, Reward, grade
-from callwright.envs.rollout import Budgets, Policy, Rollout, rollout
+from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.engines.engine import Completion, EngineError, Request, Sampling
@@ -252,7 +253,7 @@ async def test_an_engine_or_a_grader_that_fails_is_an_infra_fault(tiny: Loaded, 
 
 
 async def test_the_wall_clock_names_what_it_waited_for(tiny: Loaded) -> None:
-    budgets = replace(BUDGETS, wall_s=0.2)
+    budgets = BUDGETS.model_copy(update={"wall_s": 0.2})
 
     async def hang(*args: Any, **options: Any) -> Reward:
         await asyncio.Event().wait()
@@ -284,7 +285,7 @@ async def test_the_wall_clock_names_what_it_waited_for(tiny: Loaded) -> None:
 async def test_a_spent_budget_is_the_policys_fault(
     tiny: Loaded, executors: Executors, budgets: dict[str, int], turns: list[str], cause: str
 ) -> None:
-    limits = replace(BUDGETS, **budgets)
+    limits = BUDGETS.model_copy(update=budgets)
     done = await play(policy_of(tiny, turns), executors, limits)
     assert done.outcome is Outcome.POLICY_FAULT
     assert cause in done.trajectory.cause

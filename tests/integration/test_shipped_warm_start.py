@@ -28,7 +28,10 @@ def test_it_is_small_and_plain() -> None:
 def test_it_scores_what_its_record_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record = json.loads((FOLDER / "score.json").read_text(encoding="utf-8"))
-    scores = evaluate(load_config("quickstart", ["model.path=quickstart", "eval.n_slices=0"]))
+    scores = evaluate(
+        load_config("quickstart", ["model.path=quickstart", "eval.n_slices=0", "eval.modes=[greedy,sampled]"])
+    )
+    assert "closed_book" not in scores
     for mode in ("greedy", "sampled"):
         assert scores[mode]["n_scored"] == record[mode]["n_scored"]
         assert scores[mode]["success"] == pytest.approx(record[mode]["success"], abs=0.03)

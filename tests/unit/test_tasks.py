@@ -20,6 +20,7 @@ from callwright.envs.tasks import (
     FamilySpec,
     Task,
     TaskSuite,
+    World,
     WorldSpec,
     build_suite,
     computations,
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.unit
 ALL_KINDS = list(computations.KINDS)
 SMALL = WorldSpec(entities=200, eval_entities=80, long_entities=40)
 HARD: dict[str, dict[str, Any]] = {
-    "lookup": {"hops": [1, 2, 3]},
+    "lookup": {"hops": [1, 2, 3], "attributes": ["code", "owner"]},
     "compute": {"kinds": ALL_KINDS, "base_digits": [2, 5], "modulus_digits": [3, 9]},
     "unit_tests": {"levels": ["linear", "pipeline", "filter"]},
     "direct": {"rules": ["backwards", "next"]},
@@ -133,6 +134,21 @@ def test_templates_are_several_and_held_words_occur_in_training(name: str) -> No
     assert {word for text in templates.held for word in re.findall(r"[a-z0-9]+", text)} <= words
 
 
+def test_a_dial_of_sizes_is_drawn_by_weight() -> None:
+    for sizes in (4, [4], {4: 1}):
+        assert WorldSpec(name_length=sizes).name_length == {4: 1}
+    spec = WorldSpec(entities=2000, name_length={3: 3, 5: 1})
+    lengths = [len(name) for name in World(0, spec).names("train")]
+    assert set(lengths) == {3, 5}
+    assert 0.7 < lengths.count(3) / len(lengths) < 0.8
+
+
+def test_a_composition_may_lie_between_the_trained_ones() -> None:
+    suite = build_suite({"lookup_compute": FamilySpec(dials={"hops": [1, 2, 4], "composed_hops": 3})}, SMALL)
+    assert {len(task.plan) for task in suite.evaluation("unseen_composition", 20)} == {4}
+    assert {len(task.plan) for task in suite.sample("train", 60)} == {2, 3, 5}
+
+
 def test_the_composition_is_longer_than_any_in_training() -> None:
     suite = suite_of()
     assert {tuple(step.tool for step in t.plan) for t in suite.evaluation("unseen_composition", 40)} == {
@@ -159,8 +175,10 @@ def independent_answer(task: Task, suite: TaskSuite) -> str | None:
     name = next(iter(re.findall(r"\b[A-Z]{2,}\b", task.question)), "")
     documents = dict(suite.documents())
     if task.family in ("lookup", "lookup_compute"):
-        for _ in range(task.question.count("owner of")):
+        for _ in range(task.question.count("the owner of")):
             name = re.search(r"owner (\w+)\.", documents[name])[1]  # type: ignore[index]
+        if task.template.startswith("owner"):
+            return re.search(r"owner (\w+)\.", documents[name])[1]  # type: ignore[index]
         code = re.search(r"code (\d+)\.", documents[name])[1]  # type: ignore[index]
         if task.family == "lookup":
             return str(code)
@@ -261,7 +279,8 @@ def test_a_name_finds_its_own_document_first(stale: float) -> None:
     [
         ({"lokup": {}}, {}, "lokup"),
         ({"lookup": {"dials": {"hop": 2}}}, {}, "hop"),
-        ({"lookup": {"dials": {"hops": 4}}}, {}, "hops"),
+        ({"lookup": {"dials": {"hops": 7}}}, {}, "hops"),
+        ({"lookup_compute": {"dials": {"hops": [1, 2], "composed_hops": 2}}}, {}, "composed_hops"),
         ({"compute": {"dials": {"modulus_digits": 1}}}, {}, "modulus_digits"),
         ({"lookup": {}}, {"entities": 300, "name_length": 2}, "name"),
     ],
