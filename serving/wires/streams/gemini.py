@@ -1,0 +1,35 @@
+"""Gemini: every chunk is a small response; texts grow, calls come whole, also in chunks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from callwright.serving.wires.base import Json
+from callwright.serving.wires.reader import mapping, sequence
+
+
+def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
+    parts: list[Json] = []
+    finish: Any = None
+    for chunk in chunks:
+        for item in sequence(chunk.get("candidates"), "candidates"):
+            candidate = mapping(item, "a candidate")
+            if candidate.get("index", 0) != 0:
+                continue
+            finish = candidate.get("finishReason") or candidate.get("finish_reason") or finish
+            content = mapping(candidate.get("content") or {}, "content")
+            for part in sequence(content.get("parts"), "parts"):
+                _add(parts, dict(mapping(part, "a part")))
+    candidate = {"content": {"role": "model", "parts": parts}}
+    return {"candidates": [{**candidate, "finishReason": finish} if finish else candidate]}
+
+
+def _add(parts: list[Json], part: Json) -> None:
+    """Text goes on where the part before is text of the same sort; a signature ends a text and stays with it."""
+    last = parts[-1] if parts else {}
+    same = set(part) <= {"text", "thought", "thoughtSignature"} and set(last) <= {"text", "thought"}
+    if same and "text" in part and "text" in last and part.get("thought") == last.get("thought"):
+        parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
+    else:
+        parts.append(part)
