@@ -104,15 +104,19 @@ def _message_to(message: Message, ctx: Context) -> list[Json]:
     if message.role is MessageRole.TOOL:
         return [{"role": "tool", "content": _safe_json(_response(result, ctx))} for result in message.results]
     pieces: list[str] = []
+    after_call = False
     for part in message.parts:
+        call = isinstance(part, ToolCall | Rejection)
+        if pieces and (call or after_call):
+            pieces.append("\n")  # a block stands on lines of its own
         if isinstance(part, ToolCall | Rejection):
-            before = "\n" if pieces and pieces[-1].endswith(CALL.closer) else ""
-            pieces.append(before + call_to(part, ctx))
+            pieces.append(call_to(part, ctx))
         elif isinstance(part, Extra):
             pieces.append(str(ctx.own(part).get("think", "")))
         elif isinstance(part, Text):
             ctx.own(part.extra)
             pieces.append(_plain(part.text, ctx) if message.role is MessageRole.ASSISTANT else part.text)
+        after_call = call
     return [{"role": str(message.role), "content": "".join(pieces)}]
 
 
@@ -201,18 +205,25 @@ def _call(body: str, reader: Reader) -> ToolCall | Rejection:
 
 
 def _joined(parts: list[Part]) -> list[Part]:
-    """Neighbouring pieces of text as one, of reasoning as one; the line breaks between blocks belong to neither."""
-    result: list[Part] = []
+    """Neighbouring pieces of text as one, of reasoning as one; a line break around a block belongs to the block."""
+    joined: list[Part] = []
     for part in parts:
-        last = result[-1] if result else None
+        last = joined[-1] if joined else None
         if isinstance(part, Text) and isinstance(last, Text):
-            result[-1] = Text(last.text + part.text)
+            joined[-1] = Text(last.text + part.text)
         elif isinstance(part, Extra) and isinstance(last, Extra):
-            result[-1] = Extra(last.wire, {"think": last.data["think"] + part.data["think"]}, last.model)
+            joined[-1] = Extra(last.wire, {"think": last.data["think"] + part.data["think"]}, last.model)
         else:
+            joined.append(part)
+    result: list[Part] = []
+    for part, before, after in zip(joined, [None, *joined], [*joined[1:], None], strict=False):
+        if isinstance(part, Text):
+            text = part.text.removesuffix("\n") if isinstance(after, ToolCall | Rejection) else part.text
+            text = text.removeprefix("\n") if isinstance(before, ToolCall | Rejection) else text
+            part = Text(text)
+        if not isinstance(part, Text) or part.text.strip() or len(joined) == 1:
             result.append(part)
-    calls = any(isinstance(part, ToolCall | Rejection) for part in result)
-    return [part for part in result if not (calls and isinstance(part, Text) and not part.text.strip())]
+    return result
 
 
 def read_reply(response: Any, reader: Reader) -> Message:
