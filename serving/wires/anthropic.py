@@ -92,16 +92,16 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     if own:
         content = [*([{"type": "text", "text": content}] if content else []), *own["content"]]
     block = {"type": "tool_result", "tool_use_id": ctx.id(result.call_id), "content": content}
-    return {**block, "is_error": True} if result.status is ResultStatus.FAILURE else block
+    return {**block, "is_error": True} if result.status == ResultStatus.FAILURE else block
 
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
-    system = [_texts_to(message, ctx) for message in messages[:first]]
+    system = [blocks_to(message, ctx) for message in messages[:first]]
     history: list[Json] = []
     results_last = False
     for message in messages[first:]:
-        content = [block for part in message.parts for block in _block_to(part, ctx)]
+        content = blocks_to(message, ctx)
         if not content:
             ctx.lose(LossKind.EMPTY_MESSAGE, "this wire refuses a message without content")
             continue
@@ -125,7 +125,7 @@ def _folded(blocks: list[Json]) -> str | list[Json]:
     return str(blocks[0]["text"]) if plain else blocks
 
 
-def _texts_to(message: Message, ctx: Context) -> list[Json]:
+def blocks_to(message: Message, ctx: Context) -> list[Json]:
     return [block for part in message.parts for block in _block_to(part, ctx)]
 
 

@@ -32,6 +32,7 @@ class Context:
         model: str = "",
         thinking: bool = False,
         signature_bypass: bool = False,
+        serving: bool = False,
     ) -> None:
         if names is not None and names.fmt is not fmt:
             raise ValueError(f"this name map is for {names.fmt}, not for {fmt}")
@@ -40,6 +41,7 @@ class Context:
         self.model = model
         self.thinking = thinking
         self.signature_bypass = signature_bypass
+        self.serving = serving  # the vendor's side is ours: every call gets its id, and no signature is owed
         self._losses: dict[tuple[LossKind, str], Loss] = {}
         self._synthetic: set[str] = set()
 
@@ -73,7 +75,8 @@ class Context:
 
     def own_id(self, call_id: str) -> str | None:
         """The id on a wire that does without: none where it was made here, so that none is invented there."""
-        return None if call_id in self._synthetic or is_synthetic_id(call_id) else self.id(call_id)
+        made_here = call_id in self._synthetic or is_synthetic_id(call_id)
+        return None if made_here and not self.serving else self.id(call_id)
 
     def know(self, calls: tuple[ToolCall | Rejection, ...]) -> None:
         """Remember which ids are synthetic, for the results that come after."""
@@ -93,7 +96,7 @@ class Context:
 
     def flagless(self, result: ToolResult) -> str:
         """The content of a result where a failure has no field: the same JSON object on every such wire."""
-        if result.status is ResultStatus.SUCCESS:
+        if result.status == ResultStatus.SUCCESS:
             return result.content
         self.lose(LossKind.RESULT_STATUS, "a failure is marked in its text: this wire has no field for it")
         return compact_json({"error": result.content})

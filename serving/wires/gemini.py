@@ -108,7 +108,7 @@ def call_to(call: ToolCall | Rejection, ctx: Context) -> Json:
 
 
 def result_to(result: ToolResult, ctx: Context) -> Json:
-    key = "error" if result.status is ResultStatus.FAILURE else "output"
+    key = "error" if result.status == ResultStatus.FAILURE else "output"
     response: Json = {"name": ctx.name(result.tool), "response": {key: result.content}, **ctx.own(result.extra)}
     own_id = ctx.own_id(result.call_id)
     return {"functionResponse": {"id": own_id, **response} if own_id else response}
@@ -116,12 +116,12 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
-    system = [part for message in messages[:first] for part in _parts_to(message, ctx)]
+    system = [part for message in messages[:first] for part in parts_to(message, ctx)]
     contents: list[Json] = []
     for message in messages[first:]:
         if message.role is MessageRole.SYSTEM:
             ctx.lose(LossKind.ROLE, "a later system message is a user's: this wire has one place for the system")
-        parts = _parts_to(message, ctx)
+        parts = parts_to(message, ctx)
         if parts:
             contents.append({"role": "model" if message.role is MessageRole.ASSISTANT else "user", "parts": parts})
         else:
@@ -129,10 +129,10 @@ def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     return {**({"systemInstruction": {"parts": system}} if system else {}), HISTORY: contents}
 
 
-def _parts_to(message: Message, ctx: Context) -> list[Json]:
+def parts_to(message: Message, ctx: Context) -> list[Json]:
     parts = [data for part in message.parts if (data := _part_to(part, ctx))]
     calls = [part for part in parts if "functionCall" in part]
-    signed = ctx.table.gates(ctx.model).get("thought_signature", True)
+    signed = not ctx.serving and ctx.table.gates(ctx.model).get("thought_signature", True)
     # Only the first call of a step carries one, and only its own model can have made it.
     if calls and signed and "thoughtSignature" not in calls[0]:
         if ctx.signature_bypass:

@@ -226,16 +226,17 @@ def _joined(parts: list[Part]) -> list[Part]:
     return result
 
 
-def read_reply(response: Any, reader: Reader) -> Message:
-    """The text of a reply: a string, a role message, or a completion's first choice."""
+def read_reply(response: Mapping[str, Any], reader: Reader) -> Message:
+    """The text of a reply: a role message, or a completion's first choice."""
     cut = False
-    if isinstance(response, Mapping) and "choices" in response:
+    content: Any = response
+    if "choices" in response:
         choices = sequence(response["choices"], "choices")
         choice = mapping(choices[0], "a choice") if choices else {}
         cut = choice.get("finish_reason") == "length"
-        response = choice.get("message") or choice.get("text") or ""
-    if isinstance(response, Mapping):
-        response = response.get("content") or ""
-    if not isinstance(response, str):
-        raise WireError(f"a reply is text, not {type(response).__name__}")
-    return _assistant(response, reader, cut)
+        content = choice.get("message") or choice.get("text")
+    if isinstance(content, Mapping):
+        content = content.get("content")
+    if not isinstance(content, str | None):
+        raise WireError(f"a reply is text, not {type(content).__name__}")
+    return _assistant(content or "", reader, cut)

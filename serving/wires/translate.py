@@ -34,7 +34,7 @@ class Wire(Protocol):
     def result_to(self, result: ToolResult, ctx: Context) -> Any: ...
     def messages_to(self, messages: Sequence[Message], ctx: Context) -> Json: ...
     def messages_from(self, body: Mapping[str, Any], reader: Reader) -> list[Message]: ...
-    def read_reply(self, response: Any, reader: Reader) -> Message: ...
+    def read_reply(self, response: Mapping[str, Any], reader: Reader) -> Message: ...
 
 
 WIRES: dict[WireFormat, Wire] = {
@@ -173,7 +173,10 @@ def read_reply(
 ) -> Message:
     """The assistant's message in one response; ``calls`` holds refused calls too, in order."""
     reader = Reader(wire_format(fmt), tools, names, model)
-    return WIRES[reader.fmt].read_reply(plain(response), reader)
+    response = plain(response)
+    # Only where calls are text may a reply be nothing but its text.
+    response = {"content": response} if isinstance(response, str) else mapping(response, "a reply")
+    return WIRES[reader.fmt].read_reply(response, reader)
 
 
 def read_stream(

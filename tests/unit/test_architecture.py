@@ -25,7 +25,10 @@ MAY_IMPORT = {
 HEAVY = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf", "vllm")
 SDKS = ("openai", "anthropic", "google.genai", "ollama")  # vendors' packages: for tests alone
 # Rooms of the core installation, with everything below them; and single modules of the others.
-CORE_PACKAGES = ("serving.protocol", "serving.wires", "serving.queues", "envs.executors", "envs.tasks", "envs.rewards", "scripts")
+CORE_PACKAGES = (
+    *("serving.protocol", "serving.wires", "serving.queues"),
+    *("envs.executors", "envs.tasks", "envs.rewards", "scripts"),
+)
 CORE_MODULES = ("serving.errors", "serving.progress", "envs.traces", "envs.trajectory", "training.config_docs")
 
 
