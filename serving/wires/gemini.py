@@ -157,8 +157,9 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
     messages: list[Message] = []
     system = _get(body, "systemInstruction")
     if system:
-        parts = [{"text": system}] if isinstance(system, str) else sequence(system.get("parts"), "parts")
-        messages += [Message.of(MessageRole.SYSTEM, part) for part in _parts_from(parts, reader, cut=False)]
+        texts = {"parts": [{"text": system}]} if isinstance(system, str) else mapping(system, "systemInstruction")
+        parts = _parts_from(sequence(texts.get("parts"), "parts"), reader, cut=False)
+        messages += [Message.of(MessageRole.SYSTEM, part) for part in parts]
     history = body.get(HISTORY)
     contents = [{"role": "user", "parts": [{"text": history}]}] if isinstance(history, str) else history
     for item in sequence(contents, HISTORY):

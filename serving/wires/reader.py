@@ -53,6 +53,11 @@ def sequence(value: Any, where: str) -> Sequence[Any]:
     return value
 
 
+def place(value: Any, default: int) -> int:
+    """The index that a chunk gives itself, or the one that it must have."""
+    return value if isinstance(value, int) else default
+
+
 @dataclass(slots=True)
 class _Open:
     """A call of the current turn that was not answered yet."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from callwright.serving.wires.base import Json
-from callwright.serving.wires.reader import mapping
+from callwright.serving.wires.reader import mapping, place, sequence
 
 # The field that each delta adds to.
 _FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -14,12 +14,12 @@ _FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 
 def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
     message: Json = {"role": "assistant"}
-    blocks: dict[Any, Json] = {}
-    fragments: dict[Any, list[str]] = {}
-    stopped: set[Any] = set()
+    blocks: dict[int, Json] = {}
+    fragments: dict[int, list[str]] = {}
+    stopped: set[int] = set()
     for event in chunks:
         kind = event.get("type")
-        index = event.get("index", max(blocks, default=0) if kind != "content_block_start" else len(blocks))
+        index = place(event.get("index"), len(blocks) if kind == "content_block_start" else max(blocks, default=0))
         if kind == "message_start":
             message |= {**mapping(event.get("message") or {}, "message")}
         elif kind == "content_block_start":
@@ -41,11 +41,11 @@ def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
 
 
 def _delta(block: Json, delta: Mapping[str, Any], fragments: list[str]) -> None:
-    kind = delta.get("type")
+    kind = str(delta.get("type"))
     if kind == "input_json_delta":
         fragments.append(str(delta.get("partial_json") or ""))
     elif kind == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+        block["citations"] = [*sequence(block.get("citations"), "citations"), delta.get("citation")]
     elif kind in _FIELDS:
         field = _FIELDS[kind]
         block[field] = str(block.get(field) or "") + str(delta.get(field) or "")

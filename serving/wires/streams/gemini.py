@@ -29,7 +29,8 @@ def _add(parts: list[Json], part: Json) -> None:
     """Text goes on where the part before is text of the same sort; a signature ends a text and stays with it."""
     last = parts[-1] if parts else {}
     same = set(part) <= {"text", "thought", "thoughtSignature"} and set(last) <= {"text", "thought"}
-    if same and "text" in part and "text" in last and part.get("thought") == last.get("thought"):
-        parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
+    texts = [text for text in (last.get("text"), part.get("text")) if isinstance(text, str)]
+    if same and len(texts) == 2 and part.get("thought") == last.get("thought"):
+        parts[-1] = {**last, **part, "text": "".join(texts)}
     else:
         parts.append(part)

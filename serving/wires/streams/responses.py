@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from callwright.serving.wires.base import Json
-from callwright.serving.wires.reader import mapping
+from callwright.serving.wires.reader import mapping, place
 
 _LAST = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
 
 
 def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
-    items: dict[Any, Json] = {}
+    items: dict[int, Json] = {}
     final: Json = {}
     status = "incomplete"  # until an event says otherwise, the stream was cut off
     for event in chunks:
@@ -22,9 +22,9 @@ def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
             final = dict(mapping(event.get("response") or {}, "response"))
         elif kind in ("response.output_item.added", "response.output_item.done"):
             item = dict(mapping(event.get("item"), "item"))
-            key = event.get("output_index", item.get("id"))
+            key = place(event.get("output_index"), _known(items, item.get("id"), len(items)))
             if kind.endswith("added"):
-                items[key] = {**item, "status": "in_progress"}
+                items[key] = {**item, "content": [], "status": "in_progress"}
             else:
                 before = items.get(key, {})
                 arguments = item.get("arguments") or before.get("arguments")
@@ -35,12 +35,14 @@ def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
     return {**final, "status": final.get("status", status), "output": output}
 
 
-def _item_of(items: dict[Any, Json], event: Mapping[str, Any]) -> Json:
-    index = event.get("output_index")
-    if index in items:
-        return items[index]
-    named = [item for item in items.values() if item.get("id") is not None and item.get("id") == event.get("item_id")]
-    return named[-1] if named else {}
+def _known(items: dict[int, Json], item_id: Any, default: int) -> int:
+    """The place of the item with that id."""
+    return next((key for key, item in items.items() if item_id is not None and item.get("id") == item_id), default)
+
+
+def _item_of(items: dict[int, Json], event: Mapping[str, Any]) -> Json:
+    index = place(event.get("output_index"), -1)
+    return items.get(index if index in items else _known(items, event.get("item_id"), -1), {})
 
 
 def _delta(item: Json, kind: str, event: Mapping[str, Any]) -> None:
@@ -51,7 +53,7 @@ def _delta(item: Json, kind: str, event: Mapping[str, Any]) -> None:
         item["status"] = "completed"
     elif kind == "response.output_text.delta":
         # One growing text is enough: the item that is done brings the parts.
-        content = item.setdefault("content", [])
-        if not content:
-            content.append({"type": "output_text", "text": "", "annotations": []})
-        content[-1] = {**content[-1], "text": content[-1].get("text", "") + str(event.get("delta") or "")}
+        parts = item.get("content")
+        before = parts[0]["text"] if isinstance(parts, list) and parts else ""
+        text = f"{before}{event.get('delta') or ''}"
+        item["content"] = [{"type": "output_text", "text": text, "annotations": []}]
