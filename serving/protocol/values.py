@@ -197,6 +197,15 @@ class ToolResult:
 
         return result_to(fmt, self, names=names)
 
+    @classmethod
+    def from_(
+        cls, fmt: str, data: Any, calls: Sequence[ToolCall | Rejection] = (), names: NameMap | None = None
+    ) -> ToolResult:
+        """The result in one block of the wire, and which of ``calls`` it answers."""
+        from callwright.serving.wires import result_from
+
+        return result_from(fmt, data, calls, names=names)
+
 
 class ChoiceMode(StrEnum):
     AUTO = "auto"  # the model decides

@@ -95,6 +95,18 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     return {**block, "is_error": True} if result.status == ResultStatus.FAILURE else block
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    block = mapping(data, "a tool result")
+    parts = _blocks_from(block.get("content"), reader, cut=False)
+    others = [dict(part.data) for part in parts if isinstance(part, Extra)]
+    return reader.result(
+        Message(MessageRole.TOOL, tuple(parts)).text,
+        failed=block.get("is_error") is True,
+        call_id=str(block.get("tool_use_id") or ""),
+        extra=reader.extra({"content": others}) if others else None,
+    )
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
     system = [blocks_to(message, ctx) for message in messages[:first]]
@@ -183,16 +195,7 @@ def _part_of(block: Mapping[str, Any], reader: Reader, cut: bool) -> Part:
             block.get("name"), arguments, block.get("id"), cut=cut, extra=reader.extra(rest) if rest else None
         )
     if kind == "tool_result":
-        content = block.get("content")
-        parts = _blocks_from(content, reader, cut=False)
-        others = [dict(part.data) for part in parts if isinstance(part, Extra)]
-        text = Message(MessageRole.TOOL, tuple(parts)).text
-        return reader.result(
-            text,
-            failed=block.get("is_error") is True,
-            call_id=str(block.get("tool_use_id") or ""),
-            extra=reader.extra({"content": others}) if others else None,
-        )
+        return result_from(block, reader)
     return reader.extra(block)
 
 

@@ -114,6 +114,23 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     return {"functionResponse": {"id": own_id, **response} if own_id else response}
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    data = mapping(data, "a function response")
+    data = mapping(_get(data, "functionResponse") or data, "functionResponse")
+    response = mapping(data.get("response") or {}, "response")
+    key = next(iter(response), "") if len(response) == 1 else ""
+    value = response[key] if key in ("output", "error") else dict(response)
+    content = value if isinstance(value, str) else compact_json(value)
+    rest = {name: data[name] for name in data if name not in ("id", "name", "response")}
+    return reader.result(
+        content,
+        failed=key == "error",
+        call_id=data.get("id"),
+        tool=data.get("name"),
+        extra=reader.extra(rest) if rest else None,
+    )
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
     system = [part for message in messages[:first] for part in parts_to(message, ctx)]
@@ -193,27 +210,11 @@ def _part_from(part: Mapping[str, Any], reader: Reader, cut: bool) -> Part:
         # Arguments in pieces come only where they were asked for; read as absent they would be run as none.
         cut = cut or bool(_get(call, "partialArgs") or _get(call, "willContinue"))
         return reader.call(call.get("name"), call.get("args"), call.get("id"), cut=cut, extra=extra)
-    response = _get(part, "functionResponse")
-    if response is not None:
-        return _result_from(mapping(response, "functionResponse"), reader)
+    if _get(part, "functionResponse") is not None:
+        return result_from(part, reader)
     if isinstance(part.get("text"), str) and not part.get("thought"):
         return Text(part["text"], extra)
     return reader.extra(part)
-
-
-def _result_from(data: Mapping[str, Any], reader: Reader) -> ToolResult:
-    response = mapping(data.get("response") or {}, "response")
-    key = next(iter(response), "") if len(response) == 1 else ""
-    value = response[key] if key in ("output", "error") else dict(response)
-    content = value if isinstance(value, str) else compact_json(value)
-    rest = {name: data[name] for name in data if name not in ("id", "name", "response")}
-    return reader.result(
-        content,
-        failed=key == "error",
-        call_id=data.get("id"),
-        tool=data.get("name"),
-        extra=reader.extra(rest) if rest else None,
-    )
 
 
 def _get(data: Mapping[str, Any], key: str) -> Any:

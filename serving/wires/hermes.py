@@ -96,6 +96,20 @@ def _safe_json(value: Any) -> str:
     return compact_json(value).replace("<", "\\u003c")
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    """A result's JSON, bare or in its block; any other text answers the next open call."""
+    content = str(data.get("content") or "") if isinstance(data, Mapping) else str(data)
+    text = content.strip().removeprefix("<tool_response>").removesuffix("</tool_response>")
+    try:
+        value = decode(text)
+    except StrictJSONError:
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "content" not in value:
+        return reader.result(content)
+    inner = value["content"]
+    return reader.result(inner if isinstance(inner, str) else compact_json(inner), tool=value["name"])
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     return {HISTORY: [data for message in messages for data in _message_to(message, ctx)]}
 
@@ -135,7 +149,7 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
         data = mapping(item, "a message")
         role, content = data.get("role"), str(data.get("content") or "")
         if role == "tool":
-            result = _result_from(content, reader)
+            result = result_from(content, reader)
             if messages and messages[-1].role is MessageRole.TOOL:
                 messages[-1] = Message.of(MessageRole.TOOL, *messages[-1].parts, result)
             else:
@@ -147,19 +161,6 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
         else:
             raise WireError(f"there is no message role {str(role)[:40]!r} on this wire")
     return messages
-
-
-def _result_from(content: str, reader: Reader) -> ToolResult:
-    """A result's JSON, bare or in its block; any other text answers the next open call."""
-    text = content.strip().removeprefix("<tool_response>").removesuffix("</tool_response>")
-    try:
-        value = decode(text)
-    except StrictJSONError:
-        value = None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "content" not in value:
-        return reader.result(content)
-    inner = value["content"]
-    return reader.result(inner if isinstance(inner, str) else compact_json(inner), tool=value["name"])
 
 
 def _assistant(text: str, reader: Reader, cut: bool) -> Message:

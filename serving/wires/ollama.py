@@ -79,6 +79,12 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     return {**data, "tool_call_id": own_id} if own_id else data
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    data = mapping(data, "a tool message")
+    content = str(data.get("content") or "")
+    return reader.result(content, call_id=data.get("tool_call_id"), tool=data.get("tool_name"))
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     return {HISTORY: [data for message in messages for data in _message_to(message, ctx)]}
 
@@ -107,9 +113,7 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
         data = mapping(item, "a message")
         role = data.get("role")
         if role == "tool":
-            result = reader.result(
-                str(data.get("content") or ""), call_id=data.get("tool_call_id"), tool=data.get("tool_name")
-            )
+            result = result_from(data, reader)
             if messages and messages[-1].role is MessageRole.TOOL:
                 messages[-1] = Message.of(MessageRole.TOOL, *messages[-1].parts, result)
             else:

@@ -85,6 +85,15 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     return {"role": "tool", "tool_call_id": ctx.id(result.call_id), "content": content}
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    data = mapping(data, "a tool message")
+    parts = _content_from(data.get("content"), reader)
+    others = [dict(part.data) for part in parts if isinstance(part, Extra)]
+    extra = reader.extra({"content": others}) if others else None
+    text = Message(MessageRole.TOOL, tuple(parts)).text
+    return reader.result(text, call_id=str(data.get("tool_call_id") or ""), extra=extra)
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     return {HISTORY: [data for message in messages for data in _message_to(message, ctx)]}
 
@@ -127,9 +136,7 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
         data = mapping(item, "a message")
         role = data.get("role")
         if role == "tool":
-            text, others = _texts(data.get("content"), reader)
-            extra = reader.extra({"content": [other.data for other in others]}) if others else None
-            result = reader.result(text, call_id=str(data.get("tool_call_id") or ""), extra=extra)
+            result = result_from(data, reader)
             if messages and messages[-1].role is MessageRole.TOOL:
                 messages[-1] = Message.of(MessageRole.TOOL, *messages[-1].parts, result)
             else:
@@ -155,11 +162,6 @@ def _content_from(content: Any, reader: Reader) -> list[Part]:
         else:
             parts.append(reader.extra(part))
     return parts
-
-
-def _texts(content: Any, reader: Reader) -> tuple[str, list[Extra]]:
-    parts = _content_from(content, reader)
-    return Message(MessageRole.TOOL, tuple(parts)).text, [part for part in parts if isinstance(part, Extra)]
 
 
 def _assistant(data: Mapping[str, Any], reader: Reader, cut: bool) -> Message:

@@ -76,8 +76,11 @@ class Reader:
         tools: Sequence[Tool] | None = None,
         names: NameMap | None = None,
         model: str = "",
+        lone: bool = False,
     ) -> None:
+        """``lone``: a result may be read without the call that it answers."""
         self.fmt = fmt
+        self._lone = lone
         self._tools = None if tools is None else {tool.name: tool for tool in tools}
         self._names = names
         self._model = model
@@ -91,6 +94,12 @@ class Reader:
         """A new assistant turn starts: its calls have ids of their own."""
         self._open.clear()
         self._seen.clear()
+
+    def expect(self, calls: Sequence[ToolCall | Rejection]) -> None:
+        """Calls that were not read here and whose results come next."""
+        for call in calls:
+            made = call.id if isinstance(call, ToolCall) else call.call_id
+            self._open.append(_Open(made, made, call.name if isinstance(call, ToolCall) else call.tool or ""))
 
     def name(self, name: str) -> str:
         return self._names.from_wire(name) if self._names is not None else name
@@ -164,11 +173,13 @@ class Reader:
     ) -> ToolResult:
         """One result: it answers the open call of that id, else the first open one of that tool, else the first."""
         tool = self.name(tool) if tool else None
+        status = ResultStatus.FAILURE if failed else ResultStatus.SUCCESS
         for call in self._open:
             if call_id == call.wire_id if call_id else tool is None or call.name in ("", tool):
                 self._open.remove(call)
-                status = ResultStatus.FAILURE if failed else ResultStatus.SUCCESS
                 return ToolResult(call.id, call.name or tool or "", status, content, extra)
+        if self._lone:
+            return ToolResult(call_id or new_call_id(), tool or "unknown", status, content, extra)
         raise WireError(f"a result answers no open call (id {call_id!r}, tool {tool!r})")
 
 

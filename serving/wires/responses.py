@@ -83,6 +83,15 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
     return {"type": "function_call_output", "call_id": ctx.id(result.call_id), "output": output}
 
 
+def result_from(data: Any, reader: Reader) -> ToolResult:
+    item = mapping(data, "a function call output")
+    parts = _texts(item.get("output"), reader, ("input_text", "output_text"))
+    others = [dict(part.data) for part in parts if isinstance(part, Extra)]
+    text = Message(MessageRole.TOOL, tuple(parts)).text
+    extra = reader.extra({"output": others}) if others else None
+    return reader.result(text, call_id=str(item.get("call_id") or ""), extra=extra)
+
+
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     return {HISTORY: [item for message in messages for item in _items_to(message, ctx)]}
 
@@ -137,7 +146,7 @@ def messages_from(body: Mapping[str, Any], reader: Reader) -> list[Message]:
 def _item_from(item: Mapping[str, Any], reader: Reader, before: list[Message]) -> tuple[MessageRole, list[Part]]:
     kind = item.get("type", "message")
     if kind == "function_call_output":
-        return MessageRole.TOOL, [_result_from(item, reader)]
+        return MessageRole.TOOL, [result_from(item, reader)]
     if kind == "message" and item.get("role") != "assistant":
         role = item.get("role")
         if role not in ("user", "system", "developer"):
@@ -177,14 +186,6 @@ def _texts(content: Any, reader: Reader, kinds: tuple[str, ...]) -> list[Part]:
         else:
             parts.append(reader.extra(part))
     return parts
-
-
-def _result_from(item: Mapping[str, Any], reader: Reader) -> ToolResult:
-    parts = _texts(item.get("output"), reader, ("input_text", "output_text"))
-    others = [dict(part.data) for part in parts if isinstance(part, Extra)]
-    text = Message(MessageRole.TOOL, tuple(parts)).text
-    extra = reader.extra({"output": others}) if others else None
-    return reader.result(text, call_id=str(item.get("call_id") or ""), extra=extra)
 
 
 def read_reply(response: Mapping[str, Any], reader: Reader) -> Message:

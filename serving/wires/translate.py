@@ -32,6 +32,7 @@ class Wire(Protocol):
     def choice_from(self, body: Mapping[str, Any], reader: Reader) -> ToolChoice: ...
     def call_to(self, call: ToolCall | Rejection, ctx: Context) -> Any: ...
     def result_to(self, result: ToolResult, ctx: Context) -> Any: ...
+    def result_from(self, data: Any, reader: Reader) -> ToolResult: ...
     def messages_to(self, messages: Sequence[Message], ctx: Context) -> Json: ...
     def messages_from(self, body: Mapping[str, Any], reader: Reader) -> list[Message]: ...
     def read_reply(self, response: Mapping[str, Any], reader: Reader) -> Message: ...
@@ -94,6 +95,15 @@ def call_to(fmt: str, call: ToolCall | Rejection, *, names: NameMap | None = Non
 def result_to(fmt: str, result: ToolResult, *, names: NameMap | None = None) -> Translation:
     ctx = Context(wire_format(fmt), names)
     return ctx.done(WIRES[ctx.fmt].result_to(result, ctx))
+
+
+def result_from(
+    fmt: str, data: Any, calls: Sequence[ToolCall | Rejection] = (), *, names: NameMap | None = None
+) -> ToolResult:
+    """One result block. With ``calls`` it answers one of them; without, it has what id and name the wire gives it."""
+    reader = Reader(wire_format(fmt), names=names, lone=not calls)
+    reader.expect(calls)
+    return WIRES[reader.fmt].result_from(plain(data), reader)
 
 
 def messages_to(
