@@ -20,7 +20,7 @@ from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.choices import parse_choice
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
-from callwright.serving.wires.schemas import check_strict, tool_of
+from callwright.serving.wires.schemas import check_strict, client_tool, schema_of, tool_of
 
 HISTORY = "messages"
 
@@ -30,7 +30,7 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
     data: Json = {"name": ctx.name(tool.name)}
     if tool.description:
         data["description"] = tool.description
-    data["input_schema"] = dict(tool.input_schema)
+    data["input_schema"] = schema_of(tool)
     if tool.example:
         data["input_examples"] = [dict(tool.example)]
     if tool.strict:
@@ -40,7 +40,7 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
 
 
 def tool_from(data: Any, reader: Reader) -> Tool:
-    data = mapping(data, "a tool")
+    data = client_tool(data, ("custom", None))
     tool = tool_of(data, "input_schema", reader)
     examples = sequence(data.get("input_examples"), "input_examples")
     example = mapping(examples[0], "an example") if examples else {}

@@ -26,9 +26,11 @@ def parse_choice(value: Any, parallel: bool | None, reader: Reader) -> ToolChoic
     data = mapping(value, "tool_choice")
     kind = data.get("type")
     if kind == "allowed_tools":
-        inner = data.get("allowed_tools", data)
+        inner = mapping(data.get("allowed_tools", data), "allowed_tools")
         tools = sequence(inner.get("tools"), "tools")
-        return ToolChoice(_mode(inner.get("mode")), tuple(_named(tool, reader) for tool in tools), parallel)
+        return ToolChoice(
+            _mode(inner.get("mode")), tuple(_named(mapping(tool, "a tool"), reader) for tool in tools), parallel
+        )
     if kind in ("function", "tool"):
         return ToolChoice(ChoiceMode.NAMED, (_named(data, reader),), parallel)
     return ToolChoice(_mode(kind), parallel=parallel)

@@ -14,6 +14,7 @@ from callwright.serving.protocol.values import (
     ChoiceMode,
     Extra,
     Rejection,
+    RejectionCode,
     ResultStatus,
     Tool,
     ToolCall,
@@ -25,7 +26,7 @@ from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.openapi import json_schema_of
 from callwright.serving.wires.reader import Reader, mapping, sequence
-from callwright.serving.wires.schemas import tool_of
+from callwright.serving.wires.schemas import schema_of, tool_of
 
 HISTORY = "contents"
 # The vendor's documented stand-in for a signature that a call of another model cannot have.
@@ -42,7 +43,7 @@ def _declaration(tool: Tool, ctx: Context) -> Json:
     if tool.description:
         data["description"] = tool.description
     # Plain JSON Schema has a field of its own; `parameters` takes a subset of OpenAPI only. Never both.
-    return {**data, "parametersJsonSchema": dict(tool.input_schema)}
+    return {**data, "parametersJsonSchema": schema_of(tool)}
 
 
 def tool_from(data: Any, reader: Reader) -> Tool:
@@ -55,7 +56,9 @@ def tool_from(data: Any, reader: Reader) -> Tool:
 
 def _declarations(data: Mapping[str, Any]) -> Sequence[Any]:
     listed = _get(data, "functionDeclarations")
-    return [data] if listed is None and "name" in data else sequence(listed, "functionDeclarations")
+    if listed is None and "name" not in data:
+        raise WireError(f"the tool {', '.join(map(str, data))[:40]!r} is the vendor's own: only functions are read")
+    return [data] if listed is None else sequence(listed, "functionDeclarations")
 
 
 def _tool_of(declaration: Any, reader: Reader) -> Tool:
@@ -231,4 +234,7 @@ def read_reply(response: Mapping[str, Any], reader: Reader) -> Message:
     cut = _get(candidate, "finishReason") == "MAX_TOKENS"
     content = mapping(candidate.get("content") or {}, "content")
     parts = _parts_from(sequence(content.get("parts"), "parts"), reader, cut)
+    if _get(candidate, "finishReason") == "MALFORMED_FUNCTION_CALL":
+        cause = str(_get(candidate, "finishMessage") or "")
+        parts.append(reader.refuse(RejectionCode.MALFORMED_JSON, "the vendor could not read the call", cause))
     return Message(MessageRole.ASSISTANT, with_places(parts), cut)

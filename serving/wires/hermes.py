@@ -29,6 +29,7 @@ from callwright.serving.wires import openai
 from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
+from callwright.serving.wires.schemas import schema_of
 
 HISTORY = "messages"
 CALL = Block("tool_call", Role.CALL, "<tool_call>", "</tool_call>")
@@ -38,7 +39,7 @@ THINK = Block("think", Role.THINK, "<think>", "</think>")
 def tool_to(tool: Tool, ctx: Context) -> Json:
     """The nested function that templates of this family were trained on."""
     ctx.keep_private(tool)
-    function = {"name": ctx.name(tool.name), "description": tool.description, "parameters": dict(tool.input_schema)}
+    function = {"name": ctx.name(tool.name), "description": tool.description, "parameters": schema_of(tool)}
     return {"type": "function", "function": function}
 
 

@@ -19,6 +19,7 @@ from callwright.serving.wires import openai
 from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
+from callwright.serving.wires.schemas import schema_of
 
 HISTORY = "messages"
 # What the server's own types read of a schema; it shows the model nothing else.
@@ -33,7 +34,7 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
         unread |= set(schema) - _PROPERTY_WORDS
     if unread:
         ctx.lose(LossKind.TOOL_SCHEMA, f"the server does not read {', '.join(sorted(unread))}")
-    function = {"name": ctx.name(tool.name), "description": tool.description, "parameters": dict(tool.input_schema)}
+    function = {"name": ctx.name(tool.name), "description": tool.description, "parameters": schema_of(tool)}
     return {"type": "function", "function": function}
 
 
@@ -82,7 +83,7 @@ def result_to(result: ToolResult, ctx: Context) -> Json:
 def result_from(data: Any, reader: Reader) -> ToolResult:
     data = mapping(data, "a tool message")
     content = str(data.get("content") or "")
-    return reader.result(content, call_id=data.get("tool_call_id"), tool=data.get("tool_name"))
+    return reader.result(content, call_id=data.get("tool_call_id"), tool=data.get("tool_name") or data.get("name"))
 
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:

@@ -19,10 +19,10 @@ from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.choices import parse_choice
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
-from callwright.serving.wires.schemas import check_strict, tool_of
+from callwright.serving.wires.schemas import check_strict, client_tool, schema_of, tool_of
 
 HISTORY = "messages"
-_OWN_FIELDS = ("reasoning_content", "reasoning", "refusal", "audio", "annotations")
+_OWN_FIELDS = ("reasoning_content", "reasoning", "refusal", "audio")
 
 
 def tool_to(tool: Tool, ctx: Context) -> Json:
@@ -30,7 +30,7 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
     function: Json = {"name": ctx.name(tool.name)}
     if tool.description:
         function["description"] = tool.description
-    function["parameters"] = dict(tool.input_schema)
+    function["parameters"] = schema_of(tool)
     if tool.strict:
         check_strict(tool, ctx)
         function["strict"] = True
@@ -38,7 +38,7 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
 
 
 def tool_from(data: Any, reader: Reader) -> Tool:
-    function = mapping(mapping(data, "a tool").get("function"), "function")
+    function = mapping(client_tool(data, ("function", None)).get("function"), "function")
     return tool_of(function, "parameters", reader)
 
 
@@ -167,6 +167,8 @@ def _content_from(content: Any, reader: Reader) -> list[Part]:
 def _assistant(data: Mapping[str, Any], reader: Reader, cut: bool) -> Message:
     reader.turn()
     own = {key: data[key] for key in _OWN_FIELDS if data.get(key)}
+    if isinstance(own.get("audio"), Mapping):
+        own["audio"] = {"id": own["audio"].get("id")}  # all that may be sent back of it
     parts: list[Part] = [reader.extra(own)] if own else []
     for part in _content_from(data.get("content"), reader):
         # In an assistant's message a part that is not text is a refusal.
@@ -179,6 +181,9 @@ def _assistant(data: Mapping[str, Any], reader: Reader, cut: bool) -> Message:
         parts.append(
             reader.call(function.get("name"), arguments, call.get("id"), cut=cut and number == len(calls)),
         )
+    if data.get("function_call") and not calls:  # the older way to write a single call, without an id
+        older = mapping(data["function_call"], "function_call")
+        parts.append(reader.call(older.get("name"), older.get("arguments"), cut=cut))
     return Message(MessageRole.ASSISTANT, with_places(parts), cut)
 
 

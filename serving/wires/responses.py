@@ -20,7 +20,7 @@ from callwright.serving.wires.choices import parse_choice
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.openai import parallel
 from callwright.serving.wires.reader import Reader, mapping, sequence
-from callwright.serving.wires.schemas import check_strict, tool_of
+from callwright.serving.wires.schemas import check_strict, client_tool, schema_of, tool_of
 
 HISTORY = "input"
 _MADE_HERE = ("type", "role", "content", "call_id", "name", "arguments")
@@ -34,11 +34,12 @@ def tool_to(tool: Tool, ctx: Context) -> Json:
     if tool.strict:
         check_strict(tool, ctx)
     # A missing strict counts as true here, so it is always said.
-    return {**data, "parameters": dict(tool.input_schema), "strict": tool.strict}
+    return {**data, "parameters": schema_of(tool), "strict": tool.strict}
 
 
 def tool_from(data: Any, reader: Reader) -> Tool:
-    return tool_of(mapping(data, "a tool"), "parameters", reader)
+    # A missing strict is read as false: the schema is then held to as it is written, and never rewritten.
+    return tool_of(client_tool(data, ("function", None)), "parameters", reader)
 
 
 def tools_to(tools: Sequence[Tool], ctx: Context) -> Json:
@@ -170,9 +171,12 @@ def _output_item(item: Mapping[str, Any], reader: Reader, cut: bool) -> list[Par
         return [reader.extra(item)]
     rest = {key: value for key, value in item.items() if key not in _MADE_HERE}
     parts = _texts(item.get("content"), reader, ("output_text", "input_text"))
+    # A refusal is no text: it stays an item of its own.
+    item = {"type": "message", "role": "assistant", **rest}
+    whole = [reader.extra({**item, "content": [part.data]}) if isinstance(part, Extra) else part for part in parts]
     if not any(rest.get(key) for key in ("id", "phase")):
-        return parts
-    return [Text(part.text, reader.extra(rest)) if isinstance(part, Text) else part for part in parts]
+        return whole
+    return [Text(part.text, reader.extra(rest)) if isinstance(part, Text) else part for part in whole]
 
 
 def _texts(content: Any, reader: Reader, kinds: tuple[str, ...]) -> list[Part]:

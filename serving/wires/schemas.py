@@ -25,6 +25,19 @@ def tool_of(data: Mapping[str, Any], schema_key: str, reader: Reader) -> Tool:
     )
 
 
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """A tool's schema as it is sent: no schema at all is that of an empty object."""
+    return dict(tool.input_schema) or empty_schema()
+
+
+def client_tool(data: Any, kinds: tuple[Any, ...]) -> Mapping[str, Any]:
+    """A declaration whose calls come to us. One that the vendor's servers would run is refused, not taken for ours."""
+    tool = mapping(data, "a tool")
+    if tool.get("type") not in kinds:
+        raise WireError(f"a tool of type {str(tool.get('type'))[:40]!r} is the vendor's own: only functions are read")
+    return tool
+
+
 def empty_schema() -> dict[str, Any]:
     return {"type": "object", "properties": {}}
 

@@ -173,6 +173,21 @@ def test_o8_doubly_encoded_arguments_are_read_once_more_and_said_so() -> None:
     assert refused(ToolCall.extract("openai", openai_reply(openai_call(thrice)))).code is RejectionCode.NOT_AN_OBJECT
 
 
+def test_o8_geminis_own_word_for_a_malformed_call_is_a_refusal() -> None:
+    end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Malformed function call: f(dir="}
+    for found in (
+        ToolCall.extract("gemini", {"candidates": [end]}),
+        ToolCall.extract_stream("gemini", [{"candidates": [{"content": {"parts": []}}]}, {"candidates": [end]}]),
+    ):
+        assert refused(found).raw == end["finishMessage"]
+
+
+def test_a_single_call_of_the_older_kind_is_read() -> None:
+    message = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a":1}'}}
+    call = only(ToolCall.extract("openai", {"choices": [{"message": message, "finish_reason": "function_call"}]}))
+    assert (call.name, call.arguments, call.synthetic_id) == ("f", {"a": 1}, True)
+
+
 # O9: the placeholder {} of a streamed input is not a fragment
 
 

@@ -72,7 +72,11 @@ def judge(read: Callable[[], Any]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 1 << 40))
 def test_requests(fmt: WireFormat, seed: int) -> None:
-    body = {"model": "m", **HISTORIES[fmt], **tools_to(fmt, DEFAULT_TOOLS).payload, "tool_choice": "auto"}
+    choices: list[Any] = ["auto", {"type": "function", "function": {"name": "web"}}, {"type": "tool", "name": "web"}]
+    choices.append({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [choices[1]]}})
+    sampling = {"temperature": 1, "top_p": 0.5, "stop": ["x"], "max_tokens": 7, "num_predict": 7}
+    body = {"model": "m", "stream": True, **HISTORIES[fmt], **tools_to(fmt, DEFAULT_TOOLS).payload, **sampling}
+    body |= {"tool_choice": choices[seed % 4], "options": sampling, "generationConfig": sampling}
     judge(lambda: read_request(fmt, damaged(body, random.Random(seed))))
 
 

@@ -73,7 +73,7 @@ def responses_events(text: str, calls: Spoken, dice: random.Random) -> Iterable[
         emit("output_item.added", output_index=index, item={**item, "arguments": "", "status": "in_progress"})
         for piece in cut(whole, dice):
             emit("function_call_arguments.delta", output_index=index, item_id=item["id"], delta=piece)
-        emit("function_call_arguments.done", output_index=index, item_id=item["id"], name=name, arguments=whole)
+        emit("function_call_arguments.done", output_index=index, item_id=item["id"], arguments=whole)
         emit("output_item.done", output_index=index, item={**item, "arguments": whole, "status": "completed"})
     adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     return [*map(adapter.validate_python, events), {"type": "response.completed", "response": {"status": "completed"}}]

@@ -88,6 +88,20 @@ def test_a_tool_without_a_name_is_an_error(fmt: str) -> None:
         Tool.from_(fmt, {"functionDeclarations": [data]} if fmt == "gemini" else data)
 
 
+@pytest.mark.parametrize(
+    ("fmt", "data"),
+    [
+        ("openai", {"type": "custom", "custom": {"name": "f"}}),
+        ("responses", {"type": "web_search"}),
+        ("anthropic", {"type": "web_search_20250305", "name": "web_search"}),
+        ("gemini", {"googleSearch": {}}),
+    ],
+)
+def test_a_tool_that_the_vendor_runs_is_not_taken_for_ours(fmt: str, data: Any) -> None:
+    with pytest.raises(WireError, match="only functions"):
+        tools_from(fmt, {"tools": [data]})
+
+
 def test_geminis_older_parameters_are_read_as_json_schema() -> None:
     parameters = {
         "type": "OBJECT",

@@ -1,6 +1,6 @@
 """A vendor's request as canonical values: conversation, tools, choice, and how to sample.
 
-Invariant: a field that changes what is generated is read or refused by its reader; transport fields are the gateway's.
+Invariant: what is read here means the same on every wire. Fields beyond these are the gateway's to read or to refuse.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from callwright.serving.protocol.conversation import Message
 from callwright.serving.protocol.values import Tool, ToolChoice
 from callwright.serving.wires.base import WireError, WireFormat, wire_format
-from callwright.serving.wires.reader import mapping, plain
+from callwright.serving.wires.reader import mapping, plain, sequence
 from callwright.serving.wires.translate import choice_from, messages_from, tools_from
 
 # Where each wire keeps its sampling fields, and what they are called there.
@@ -62,7 +62,8 @@ def read_request(fmt: str, body: Any) -> ServedRequest:
         found = (sampling.get(key) for key in names.get(name, (name,)))
         return next((item for item in found if item is not None), None)
 
-    stop = value("stop") or ()
+    stop = value("stop")
+    stops = (stop,) if isinstance(stop, str) else sequence(stop, "stop")
     return ServedRequest(
         model=str(body.get("model") or ""),
         messages=messages_from(wire, body),
@@ -75,7 +76,7 @@ def read_request(fmt: str, body: Any) -> ServedRequest:
         top_p=_real(value("top_p"), "top_p"),
         top_k=_whole(value("top_k"), "top_k"),
         seed=_whole(value("seed"), "seed"),
-        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
+        stop=tuple(map(str, stops)),
     )
 
 

@@ -41,9 +41,7 @@ class Writer(StreamWriter):
         bare = {**item, "arguments": "", "status": "in_progress"}
         events.append(self._event("output_item.added", output_index=place["output_index"], item=bare))
         events.append(self._event("function_call_arguments.delta", **place, delta=item["arguments"]))
-        events.append(
-            self._event("function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
-        )
+        events.append(self._event("function_call_arguments.done", **place, arguments=item["arguments"]))
         self._items.append(item)
         events.append(self._event("output_item.done", output_index=place["output_index"], item=item))
         return events

@@ -11,18 +11,19 @@ from callwright.serving.wires.reader import mapping, sequence
 
 def assemble(chunks: Iterable[Mapping[str, Any]]) -> Json:
     parts: list[Json] = []
-    finish: Any = None
+    ends: Json = {}
     for chunk in chunks:
         for item in sequence(chunk.get("candidates"), "candidates"):
             candidate = mapping(item, "a candidate")
             if candidate.get("index", 0) != 0:
                 continue
-            finish = candidate.get("finishReason") or candidate.get("finish_reason") or finish
+            for key in ("finishReason", "finish_reason", "finishMessage", "finish_message"):
+                if candidate.get(key):
+                    ends[key] = candidate[key]
             content = mapping(candidate.get("content") or {}, "content")
             for part in sequence(content.get("parts"), "parts"):
                 _add(parts, dict(mapping(part, "a part")))
-    candidate = {"content": {"role": "model", "parts": parts}}
-    return {"candidates": [{**candidate, "finishReason": finish} if finish else candidate]}
+    return {"candidates": [{"content": {"role": "model", "parts": parts}, **ends}]}
 
 
 def _add(parts: list[Json], part: Json) -> None:
