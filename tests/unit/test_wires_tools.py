@@ -258,11 +258,12 @@ def test_names_are_allowed_distinct_and_reversible(fmt: WireFormat, names: list[
 
 def test_a_name_that_looks_like_a_changed_one_does_not_collide() -> None:
     changed = NameMap(WireFormat.OPENAI).to_wire("a.b")
-    book = NameMap(WireFormat.OPENAI, ["a.b", changed])
-    assert book.to_wire(changed) == changed
-    assert book.from_wire(book.to_wire("a.b")) == "a.b"
-    late = NameMap(WireFormat.OPENAI, ["a.b"])
-    assert late.from_wire(late.to_wire(changed)) == changed
+    declared, late = NameMap(WireFormat.OPENAI, ["a.b", changed]), NameMap(WireFormat.OPENAI, ["a.b"])
+    assert declared.to_wire(changed) == changed
+    for book in (declared, late):
+        wire = {name: book.to_wire(name) for name in ("a.b", changed)}
+        assert len(set(wire.values())) == 2
+        assert {name: book.from_wire(seen) for name, seen in wire.items()} == {name: name for name in wire}
 
 
 def test_one_map_serves_the_tools_the_choice_the_calls_and_the_results() -> None:
