@@ -19,6 +19,7 @@ from callwright.serving.protocol.values import (
     Extra,
     Rejection,
     RejectionCode,
+    ResultStatus,
     Tool,
     ToolCall,
     ToolChoice,
@@ -108,7 +109,9 @@ def result_from(data: Any, reader: Reader) -> ToolResult:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "content" not in value:
         return reader.result(content)
     inner = value["content"]
-    return reader.result(inner if isinstance(inner, str) else compact_json(inner), tool=value["name"])
+    # No template of this family has a field for a failure, but a tool's answer may carry one.
+    failed = value.get("status") == ResultStatus.FAILURE
+    return reader.result(inner if isinstance(inner, str) else compact_json(inner), failed=failed, tool=value["name"])
 
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:

@@ -65,10 +65,10 @@ def refused(calls: list[ToolCall | Rejection]) -> Rejection:
     return call
 
 
-# O5: a call without parameters keeps its {}
+# A call without parameters keeps its {}
 
 
-def test_o5_no_arguments_are_an_empty_object_on_every_wire() -> None:
+def test_no_arguments_are_an_empty_object_on_every_wire() -> None:
     delta = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "now", "arguments": ""}}]}
     chunks = [{"choices": [{"index": 0, "delta": delta}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}]
     assert only(ToolCall.extract_stream("openai", chunks)).arguments == {}
@@ -83,7 +83,7 @@ def test_o5_no_arguments_are_an_empty_object_on_every_wire() -> None:
     assert only(ToolCall.extract("hermes", hermes)).arguments == {}
 
 
-def test_o5_they_go_out_as_the_text_of_an_empty_object_or_as_one() -> None:
+def test_they_go_out_as_the_text_of_an_empty_object_or_as_one() -> None:
     call = ToolCall("now", {}, "c1", synthetic_id=False)
     assert call.to("openai").payload["function"]["arguments"] == "{}"
     assert call.to("responses").payload["arguments"] == "{}"
@@ -93,7 +93,7 @@ def test_o5_they_go_out_as_the_text_of_an_empty_object_or_as_one() -> None:
     assert '"arguments":{}' in call.to("hermes").payload
 
 
-# O8: malformed arguments are never {} and never run
+# Malformed arguments are never {} and never run
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_o5_they_go_out_as_the_text_of_an_empty_object_or_as_one() -> None:
         ('{"a":1}{"b":2}', RejectionCode.MALFORMED_JSON),
     ],
 )
-def test_o8_malformed_arguments_are_refused_and_siblings_are_not(arguments: str, code: RejectionCode) -> None:
+def test_malformed_arguments_are_refused_and_siblings_are_not(arguments: str, code: RejectionCode) -> None:
     reply = openai_reply(openai_call(arguments), openai_call('{"ok":true}', "other", "c2"))
     bad, good = ToolCall.extract("openai", reply)
     assert isinstance(bad, Rejection)
@@ -119,20 +119,20 @@ def test_o8_malformed_arguments_are_refused_and_siblings_are_not(arguments: str,
     assert refused(ToolCall.extract("responses", responses_call(arguments))).code is code
 
 
-def test_o8_an_anthropic_block_that_stops_inside_its_input_is_refused() -> None:
+def test_an_anthropic_block_that_stops_inside_its_input_is_refused() -> None:
     verdict = refused(ToolCall.extract_stream("anthropic", anthropic_stream('{"dir":', stop="tool_use")))
     assert (verdict.code, verdict.raw, verdict.call_id) == (RejectionCode.MALFORMED_JSON, '{"dir":', "t")
     verdict = refused(ToolCall.extract_stream("anthropic", anthropic_stream('{"dir":', stop="max_tokens")))
     assert verdict.code is RejectionCode.TRUNCATED
 
 
-def test_o8_the_text_that_is_kept_is_bounded() -> None:
+def test_the_text_that_is_kept_is_bounded() -> None:
     verdict = refused(ToolCall.extract("openai", openai_reply(openai_call('{"a":"' + "x" * 100_000))))
     assert len(verdict.raw) == 2048
 
 
 @pytest.mark.parametrize("value", [{"a": float("nan")}, {"a": "\ud800"}, {"a": object()}, [1], "x", 7, True])
-def test_o8_decoded_arguments_are_held_to_the_same_rules(value: Any) -> None:
+def test_decoded_arguments_are_held_to_the_same_rules(value: Any) -> None:
     block = {"type": "tool_use", "id": "t", "name": "f", "input": value}
     assert isinstance(refused(ToolCall.extract("anthropic", {"content": [block]})), Rejection)
     part = {"functionCall": {"name": "f", "args": value}}
@@ -141,7 +141,7 @@ def test_o8_decoded_arguments_are_held_to_the_same_rules(value: Any) -> None:
     assert isinstance(refused(ToolCall.extract("ollama", message)), Rejection)
 
 
-def test_o8_the_conversation_goes_on_with_the_cause_and_the_schema() -> None:
+def test_the_conversation_goes_on_with_the_cause_and_the_schema() -> None:
     tool = Tool("clean", "Empty a folder.", {"type": "object", "properties": {"dir": {"type": "string"}}})
     calls = ToolCall.extract("openai", openai_reply(openai_call('{"dir": "/tmp/wor')), tools=[tool])
     (message,) = envelope("openai", calls, [], tools=[tool]).payload
@@ -156,7 +156,7 @@ def test_o8_the_conversation_goes_on_with_the_cause_and_the_schema() -> None:
     assert {loss.kind for loss in translation.losses} == {LossKind.CALL_ARGUMENTS}
 
 
-def test_o8_arguments_are_checked_where_the_tools_are_known() -> None:
+def test_arguments_are_checked_where_the_tools_are_known() -> None:
     tool = Tool("f", "", {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False})
     for arguments, code in (('{"n":"1"}', RejectionCode.WRONG_TYPE), ('{"m":1}', RejectionCode.EXTRA_KEY)):
         verdict = refused(ToolCall.extract("openai", openai_reply(openai_call(arguments, "f")), tools=[tool]))
@@ -165,7 +165,7 @@ def test_o8_arguments_are_checked_where_the_tools_are_known() -> None:
     assert verdict.code is RejectionCode.UNKNOWN_TOOL
 
 
-def test_o8_doubly_encoded_arguments_are_read_once_more_and_said_so() -> None:
+def test_doubly_encoded_arguments_are_read_once_more_and_said_so() -> None:
     call = only(ToolCall.extract("openai", openai_reply(openai_call(json.dumps('{"a":1}')))))
     assert call.arguments == {"a": 1}
     assert call.notes
@@ -173,7 +173,7 @@ def test_o8_doubly_encoded_arguments_are_read_once_more_and_said_so() -> None:
     assert refused(ToolCall.extract("openai", openai_reply(openai_call(thrice)))).code is RejectionCode.NOT_AN_OBJECT
 
 
-def test_o8_geminis_own_word_for_a_malformed_call_is_a_refusal() -> None:
+def test_geminis_own_word_for_a_malformed_call_is_a_refusal() -> None:
     end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "Malformed function call: f(dir="}
     for found in (
         ToolCall.extract("gemini", {"candidates": [end]}),
@@ -188,24 +188,24 @@ def test_a_single_call_of_the_older_kind_is_read() -> None:
     assert (call.name, call.arguments, call.synthetic_id) == ("f", {"a": 1}, True)
 
 
-# O9: the placeholder {} of a streamed input is not a fragment
+# The placeholder {} of a streamed input is not a fragment
 
 
-def test_o9_the_placeholder_is_never_part_of_the_input() -> None:
+def test_the_placeholder_is_never_part_of_the_input() -> None:
     stream = anthropic_stream("", '{"a"', ": 1}", stop="tool_use")
     call = only(ToolCall.extract_stream("anthropic", stream))
     assert call.arguments == {"a": 1}
     assert json.loads(call.to("openai").payload["function"]["arguments"]) == {"a": 1}
 
 
-def test_o9_a_filled_start_without_fragments_is_the_input() -> None:
+def test_a_filled_start_without_fragments_is_the_input() -> None:
     assert only(ToolCall.extract_stream("anthropic", anthropic_stream(start={"a": 1}))).arguments == {"a": 1}
 
 
-# O10: Gemini wants all answers in one turn, in the order of the calls
+# Gemini wants all answers in one turn, in the order of the calls
 
 
-def test_o10_one_content_with_one_response_a_call() -> None:
+def test_one_content_with_one_response_a_call() -> None:
     parts = [
         {"functionCall": {"id": "g1", "name": "f", "args": {}}},
         {"functionCall": {"id": "g2", "name": "f", "args": {}}},
@@ -231,10 +231,10 @@ def test_o10_one_content_with_one_response_a_call() -> None:
     ]
 
 
-# O11: Anthropic wants all results in one message, results first
+# Anthropic wants all results in one message, results first
 
 
-def test_o11_results_then_text_in_one_message() -> None:
+def test_results_then_text_in_one_message() -> None:
     calls = [ToolCall("f", {}, "t1", synthetic_id=False), ToolCall("f", {}, "t2", synthetic_id=False)]
     results = [ToolResult("t2", "f", OK, "fine"), ToolResult("t1", "f", BAD, "boom")]
     expected = {
@@ -257,7 +257,7 @@ def test_o11_results_then_text_in_one_message() -> None:
     assert user == expected
 
 
-# O12: a thought signature is neither lost nor invented
+# A thought signature is neither lost nor invented
 
 SIGNED = [
     {"functionCall": {"name": "a", "args": {}}, "thoughtSignature": "UzE="},
@@ -265,14 +265,14 @@ SIGNED = [
 ]
 
 
-def test_o12_a_signature_goes_back_to_its_part_alone() -> None:
+def test_a_signature_goes_back_to_its_part_alone() -> None:
     message = read_reply("gemini", {"candidates": [{"content": {"role": "model", "parts": SIGNED}}]})
     (content,) = echo("gemini", message.text, message.calls, message.extras).payload
     assert content == {"role": "model", "parts": SIGNED}
     assert not messages_to("gemini", [message]).losses
 
 
-def test_o12_a_call_of_another_vendor_gets_a_note_and_no_signature() -> None:
+def test_a_call_of_another_vendor_gets_a_note_and_no_signature() -> None:
     calls = [ToolCall("a", {}), ToolCall("b", {})]
     translation = echo("gemini", "", calls)
     assert not any("thoughtSignature" in part for part in translation.payload[0]["parts"])
@@ -282,7 +282,7 @@ def test_o12_a_call_of_another_vendor_gets_a_note_and_no_signature() -> None:
     assert "thoughtSignature" not in second
 
 
-def test_o12_a_signature_that_crosses_vendors_is_dropped_with_a_note() -> None:
+def test_a_signature_that_crosses_vendors_is_dropped_with_a_note() -> None:
     message = read_reply("gemini", {"candidates": [{"content": {"role": "model", "parts": SIGNED}}]})
     for fmt in ("openai", "responses", "anthropic", "ollama", "hermes"):
         translation = messages_to(fmt, [message])
@@ -290,7 +290,7 @@ def test_o12_a_signature_that_crosses_vendors_is_dropped_with_a_note() -> None:
         assert "UzE=" not in json.dumps(translation.payload)
 
 
-# O13: the Responses API treats a missing strict as true
+# The Responses API treats a missing strict as true
 
 FIND = Tool(
     "find",
@@ -299,14 +299,14 @@ FIND = Tool(
 )
 
 
-def test_o13_strict_is_always_said_to_responses_and_only_when_true_to_chat() -> None:
+def test_strict_is_always_said_to_responses_and_only_when_true_to_chat() -> None:
     flat = FIND.to("responses").payload
     assert flat["strict"] is False
     assert flat["parameters"] == FIND.input_schema
     assert "strict" not in FIND.to("openai").payload["function"]
 
 
-def test_o13_strict_takes_a_schema_that_is_strict_or_says_what_is_missing() -> None:
+def test_strict_takes_a_schema_that_is_strict_or_says_what_is_missing() -> None:
     loose = Tool(FIND.name, FIND.description, FIND.input_schema, strict=True)
     closed = {**FIND.input_schema, "additionalProperties": False}
     for fmt in ("openai", "responses"):
@@ -319,10 +319,10 @@ def test_o13_strict_takes_a_schema_that_is_strict_or_says_what_is_missing() -> N
     assert exact.to("openai").payload["function"]["strict"] is True
 
 
-# O14: schema words that Gemini refuses in one field and takes in the other
+# Schema words that Gemini refuses in one field and takes in the other
 
 
-def test_o14_the_schema_goes_untouched_into_the_field_for_plain_json_schema() -> None:
+def test_the_schema_goes_untouched_into_the_field_for_plain_json_schema() -> None:
     schema = {
         "type": "object",
         "additionalProperties": False,
@@ -335,7 +335,7 @@ def test_o14_the_schema_goes_untouched_into_the_field_for_plain_json_schema() ->
     assert "parameters" not in declaration
 
 
-# O15: Ollama wants an argument object on replay
+# Ollama wants an argument object on replay
 
 CHAT = [
     {
@@ -347,7 +347,7 @@ CHAT = [
 ]
 
 
-def test_o15_chat_history_goes_to_ollama_with_objects_and_names_and_back_as_text() -> None:
+def test_chat_history_goes_to_ollama_with_objects_and_names_and_back_as_text() -> None:
     there = messages_to("ollama", messages_from("openai", {"messages": CHAT}))
     said, answered = there.payload["messages"]
     assert said["content"] == ""

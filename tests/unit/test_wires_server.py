@@ -49,12 +49,12 @@ WHOLE: dict[str, Any] = {
     "gemini": genai.GenerateContentResponse,
     "ollama": ChatResponse,
 }
-CHUNK: dict[str, Any] = {
-    "openai": ChatCompletionChunk,
-    "responses": ResponseStreamEvent,
-    "anthropic": RawMessageStreamEvent,
-    "gemini": genai.GenerateContentResponse,
-    "ollama": ChatResponse,
+CHUNK: dict[str, TypeAdapter[Any]] = {
+    "openai": TypeAdapter(ChatCompletionChunk),
+    "responses": TypeAdapter(ResponseStreamEvent),
+    "anthropic": TypeAdapter(RawMessageStreamEvent),
+    "gemini": TypeAdapter(genai.GenerateContentResponse),
+    "ollama": TypeAdapter(ChatResponse),
 }
 ARGUMENTS = st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3)
 PIECES = st.lists(st.text(max_size=6) | st.builds(ToolCall, st.sampled_from(["web", "code"]), ARGUMENTS), max_size=6)
@@ -82,8 +82,7 @@ def test_a_stream_is_the_vendors_and_is_read_back_equal(
     fmt: WireFormat, pieces: list[Any], thinking: list[str], finish: Finish
 ) -> None:
     chunks = write_stream(fmt, HEAD, pieces, finish, USAGE, thinking)
-    adapter: TypeAdapter[Any] = TypeAdapter(CHUNK[fmt])
-    objects = [adapter.validate_python(chunk) for chunk in chunks]
+    objects = [CHUNK[fmt].validate_python(chunk) for chunk in chunks]
     assert {bad for item in objects for bad in unknown(item)} <= {"reasoning_content"}
     text = "".join(piece for piece in pieces if isinstance(piece, str))
     calls = [(piece.name, piece.arguments) for piece in pieces if isinstance(piece, ToolCall)]
@@ -100,7 +99,7 @@ def test_a_whole_reply_is_the_vendors_and_is_read_back_equal(fmt: WireFormat) ->
     calls = (ToolCall("web", {"q": "ä", "k": 1}), ToolCall("code", {}))
     message = Message.of(MessageRole.ASSISTANT, "one\ntwo", *calls)
     reply = write_reply(fmt, HEAD, message, Finish.CALLS, USAGE, thinking="hm")
-    assert set(unknown(TypeAdapter(WHOLE[fmt]).validate_python(reply))) <= {"reasoning_content"}
+    assert set(unknown(WHOLE[fmt].model_validate(reply))) <= {"reasoning_content"}
     back = read_reply(fmt, reply)
     assert said(back) == said(message)
     assert [call.id for call in back.calls if isinstance(call, ToolCall)] == [call.id for call in calls]

@@ -32,6 +32,8 @@ ARGUMENTS = st.dictionaries(st.text(max_size=6), JSON, max_size=4)
 CALLS = st.lists(st.tuples(st.sampled_from(["f", "g", "files_read"]), ARGUMENTS), max_size=4)
 TEXT = st.text(st.characters(blacklist_characters="<\n", blacklist_categories=("Cs",)), max_size=20)
 SEEDS = st.integers(0, 1 << 30)
+RESPONSES_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+ANTHROPIC_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 Spoken = list[tuple[str, dict[str, Any]]]
 
 
@@ -75,8 +77,10 @@ def responses_events(text: str, calls: Spoken, dice: random.Random) -> Iterable[
             emit("function_call_arguments.delta", output_index=index, item_id=item["id"], delta=piece)
         emit("function_call_arguments.done", output_index=index, item_id=item["id"], arguments=whole)
         emit("output_item.done", output_index=index, item={**item, "arguments": whole, "status": "completed"})
-    adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-    return [*map(adapter.validate_python, events), {"type": "response.completed", "response": {"status": "completed"}}]
+    return [
+        *map(RESPONSES_EVENT.validate_python, events),
+        {"type": "response.completed", "response": {"status": "completed"}},
+    ]
 
 
 def anthropic_events(text: str, calls: Spoken, dice: random.Random) -> Iterable[Any]:
@@ -97,8 +101,7 @@ def anthropic_events(text: str, calls: Spoken, dice: random.Random) -> Iterable[
         events.append({"type": "content_block_stop", "index": index})
     stop = {"stop_reason": "tool_use" if calls else "end_turn"}
     events += [{"type": "message_delta", "delta": stop, "usage": {"output_tokens": 1}}, {"type": "message_stop"}]
-    adapter: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-    return [adapter.validate_python(event) for event in events]
+    return [ANTHROPIC_EVENT.validate_python(event) for event in events]
 
 
 def gemini_chunks(text: str, calls: Spoken, dice: random.Random) -> Iterable[Any]:
