@@ -109,7 +109,8 @@ def result_from(data: Any, reader: Reader) -> ToolResult:
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
-    system = [blocks_to(message, ctx) for message in messages[:first]]
+    # Every system message is one text, so that they stay apart.
+    system = [{"type": "text", "text": text} for message in messages[:first] if (text := ctx.joined(message))]
     history: list[Json] = []
     results_last = False
     for message in messages[first:]:
@@ -126,9 +127,7 @@ def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
         results_last = message.role is MessageRole.TOOL
     for data in history:
         data["content"] = _folded(data["content"])
-    return {**({"system": _folded([block for blocks in system for block in blocks])} if any(system) else {})} | {
-        HISTORY: history
-    }
+    return {**({"system": _folded(system)} if system else {}), HISTORY: history}
 
 
 def _folded(blocks: list[Json]) -> str | list[Json]:

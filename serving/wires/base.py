@@ -44,12 +44,15 @@ class LossKind(StrEnum):
     TOOL_STATEFUL = "tool.stateful"
     CALL_ID = "call.id"  # changed to the vendor's rule, or not carried
     CALL_ARGUMENTS = "call.arguments"  # of a refused call, on a wire where arguments are an object
+    CALL_REFUSED = "call.refused"  # that a call was refused, and why; its result says so
     CALL_SIGNATURE = "call.signature"  # the vendor may refuse a replayed call without its signature
     RESULT_STATUS = "result.status"  # a failure is marked in its content instead
     CHOICE_PARALLEL = "choice.parallel"
     EXTRA = "extra"  # opaque data of another vendor or model
     PART_ORDER = "message.part_order"  # text that followed a call stands before it
     TEXT = "message.text"  # changed so that it cannot be taken for a marker
+    TEXT_PARTS = "message.text_parts"  # several texts became one
+    BOUNDARY = "message.boundary"  # two messages became one
     ROLE = "message.role"
     EMPTY_MESSAGE = "message.empty"
     REASONING_EFFORT = "reasoning.effort"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from callwright.serving.protocol.conversation import Message, Text
 from callwright.serving.protocol.values import (
     Extra,
     Rejection,
@@ -64,8 +65,10 @@ class Context:
 
     def call_name(self, call: ToolCall | Rejection) -> str:
         """The name of a call; a refused one may have none that can be said."""
-        name = call.name if isinstance(call, ToolCall) else call.tool
-        return self.name(name or "unknown")
+        if isinstance(call, ToolCall):
+            return self.name(call.name)
+        self.lose(LossKind.CALL_REFUSED, "that a call was refused is said by its result alone")
+        return self.name(call.tool or "unknown")
 
     def id(self, call_id: str) -> str:
         wire = wire_id(self.fmt, call_id)
@@ -93,6 +96,16 @@ class Context:
             self.lose(LossKind.EXTRA, f"data that only {extra.model} can read")
             return {}
         return dict(extra.data)
+
+    def joined(self, message: Message) -> str:
+        """The text of a message where it has room for one, and calls stand apart from it."""
+        texts = [number for number, part in enumerate(message.parts) if isinstance(part, Text)]
+        calls = [number for number, part in enumerate(message.parts) if isinstance(part, ToolCall | Rejection)]
+        if calls and texts and calls[0] < texts[-1]:
+            self.lose(LossKind.PART_ORDER, "text after a call stands before it: this wire keeps them apart")
+        elif len(texts) > 1:
+            self.lose(LossKind.TEXT_PARTS, "several texts are one: this wire has room for one")
+        return message.text
 
     def flagless(self, result: ToolResult) -> str:
         """The content of a result where a failure has no field: the same JSON object on every such wire."""

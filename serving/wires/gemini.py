@@ -136,7 +136,8 @@ def result_from(data: Any, reader: Reader) -> ToolResult:
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
     first = next((i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM), len(messages))
-    system = [part for message in messages[:first] for part in parts_to(message, ctx)]
+    # Every system message is one part, so that they stay apart.
+    system = [{"text": text} for message in messages[:first] if (text := ctx.joined(message))]
     contents: list[Json] = []
     for message in messages[first:]:
         if message.role is MessageRole.SYSTEM:

@@ -8,6 +8,7 @@ whole block, for prompts without a template.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
@@ -122,6 +123,8 @@ def _message_to(message: Message, ctx: Context) -> list[Json]:
     if message.role is MessageRole.TOOL:
         return [{"role": "tool", "content": _safe_json(_response(result, ctx))} for result in message.results]
     pieces: list[str] = []
+    if any(isinstance(a, Text) and isinstance(b, Text) for a, b in pairwise(message.parts)):
+        ctx.lose(LossKind.TEXT_PARTS, "texts that follow each other are one")
     after_call = False
     for part in message.parts:
         call = isinstance(part, ToolCall | Rejection)
@@ -226,7 +229,7 @@ def _joined(parts: list[Part]) -> list[Part]:
             text = part.text.removesuffix("\n") if isinstance(after, ToolCall | Rejection) else part.text
             text = text.removeprefix("\n") if isinstance(before, ToolCall | Rejection) else text
             part = Text(text)
-        if not isinstance(part, Text) or part.text.strip() or len(joined) == 1:
+        if not isinstance(part, Text) or part.text:
             result.append(part)
     return result
 

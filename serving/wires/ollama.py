@@ -93,16 +93,12 @@ def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
 def _message_to(message: Message, ctx: Context) -> list[Json]:
     if message.role is MessageRole.TOOL:
         return [result_to(result, ctx) for result in message.results]
-    data: Json = {"role": str(message.role), "content": message.text}
-    called = False
+    data: Json = {"role": str(message.role), "content": ctx.joined(message)}
     for part in message.parts:
-        called = called or isinstance(part, ToolCall | Rejection)
         if isinstance(part, Extra):
             data |= ctx.own(part)
         elif isinstance(part, Text):
             ctx.own(part.extra)
-            if called:
-                ctx.lose(LossKind.PART_ORDER, "text after a call stands before it: this wire keeps them apart")
     if message.calls:
         data["tool_calls"] = [call_to(call, ctx) for call in message.calls]
     return [data]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from callwright.serving.protocol.conversation import Message, MessageRole, Part, Text, with_places
@@ -15,7 +16,7 @@ from callwright.serving.protocol.values import (
     ToolChoice,
     ToolResult,
 )
-from callwright.serving.wires.base import Json, WireError
+from callwright.serving.wires.base import Json, LossKind, WireError
 from callwright.serving.wires.choices import parse_choice
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.openai import parallel
@@ -94,7 +95,13 @@ def result_from(data: Any, reader: Reader) -> ToolResult:
 
 
 def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
-    return {HISTORY: [item for message in messages for item in _items_to(message, ctx)]}
+    for before, after in pairwise(messages):
+        if before.role is after.role is MessageRole.ASSISTANT:
+            ctx.lose(LossKind.BOUNDARY, "items do not say where one of the assistant's messages ends")
+    items = [_items_to(message, ctx) for message in messages]
+    if not all(items):
+        ctx.lose(LossKind.EMPTY_MESSAGE, "a message without parts has no items")
+    return {HISTORY: [item for message in items for item in message]}
 
 
 def _items_to(message: Message, ctx: Context) -> list[Json]:

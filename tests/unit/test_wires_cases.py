@@ -153,7 +153,7 @@ def test_the_conversation_goes_on_with_the_cause_and_the_schema() -> None:
     assert said["tool_calls"][0]["function"]["arguments"] == '{"dir": "/tmp/wor'
     translation = echo("anthropic", "", calls)
     assert translation.payload[0]["content"][0]["input"] == {"INVALID_JSON": '{"dir": "/tmp/wor'}
-    assert {loss.kind for loss in translation.losses} == {LossKind.CALL_ARGUMENTS}
+    assert {loss.kind for loss in translation.losses} == {LossKind.CALL_ARGUMENTS, LossKind.CALL_REFUSED}
 
 
 def test_arguments_are_checked_where_the_tools_are_known() -> None:
