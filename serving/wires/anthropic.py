@@ -119,6 +119,9 @@ def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
             ctx.lose(LossKind.EMPTY_MESSAGE, "this wire refuses a message without content")
             continue
         role = "user" if message.role is MessageRole.TOOL else str(message.role)
+        if message.role is MessageRole.SYSTEM and ctx.table.gates(ctx.model).get("later_system") is False:
+            ctx.lose(LossKind.ROLE, f"a later system message is a user's: {ctx.model} takes none")
+            role = "user"
         if results_last and message.role is MessageRole.USER:
             # What the user says next stands behind the results, in the same message.
             history[-1]["content"] += content

@@ -208,7 +208,7 @@ def test_the_table_is_dated_and_its_words_are_ours() -> None:
     assert len(table.dated) == len("2026-11-30")
     known = {
         "match", "effort", "chat_tools", "thinking", "off", "forced_choice", "thought_signature", "budget", "switch",
-        "cache_options",
+        "cache_options", "later_system",
     }  # fmt: skip
     for row in table.rows:
         assert set(row) <= known

@@ -198,6 +198,9 @@ def test_a_later_system_message_keeps_its_place_or_says_so() -> None:
         back = messages_from(fmt, payload)
         assert (LossKind.ROLE in kinds(losses)) is (fmt == "gemini")
         assert [message.text for message in back] == ["one", "hi", "two"]
+    older = messages_to("anthropic", messages, model="claude-opus-4-6")
+    assert [message["role"] for message in older.payload["messages"]] == ["user", "user"]
+    assert kinds(older.losses) == {LossKind.ROLE}
 
 
 def test_an_empty_message_is_left_out_where_the_vendor_refuses_it() -> None:
