@@ -35,7 +35,7 @@ def plain(data: Any) -> Any:
     dump = getattr(data, "model_dump", None)
     if dump is None:
         return data
-    return dump(mode="json", by_alias=True, exclude_none=True)
+    return dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
