@@ -8,7 +8,6 @@ whole block, for prompts without a template.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
@@ -123,22 +122,30 @@ def _message_to(message: Message, ctx: Context) -> list[Json]:
     if message.role is MessageRole.TOOL:
         return [{"role": "tool", "content": _safe_json(_response(result, ctx))} for result in message.results]
     pieces: list[str] = []
-    if any(isinstance(a, Text) and isinstance(b, Text) for a, b in pairwise(message.parts)):
-        ctx.lose(LossKind.TEXT_PARTS, "texts that follow each other are one")
-    after_call = False
-    for part in message.parts:
-        call = isinstance(part, ToolCall | Rejection)
-        if pieces and (call or after_call):
+    runs = _runs(message, ctx)
+    for (kind, body), (before, _) in zip(runs, [(None, ""), *runs], strict=False):
+        if before is not None and ToolCall in (kind, before):
             pieces.append("\n")  # a block stands on lines of its own
-        if isinstance(part, ToolCall | Rejection):
-            pieces.append(call_to(part, ctx))
-        elif isinstance(part, Extra):
-            pieces.append(str(ctx.own(part).get("think", "")))
-        elif isinstance(part, Text):
-            ctx.own(part.extra)
-            pieces.append(_plain(part.text, ctx) if message.role is MessageRole.ASSISTANT else part.text)
-        after_call = call
+        pieces.append(_plain(body, ctx) if kind is Text and message.role is MessageRole.ASSISTANT else body)
     return [{"role": str(message.role), "content": "".join(pieces)}]
+
+
+def _runs(message: Message, ctx: Context) -> list[tuple[type, str]]:
+    """What stands in a message, by kind. Neighbouring texts are one, so that no marker comes about between them."""
+    runs: list[tuple[type, str]] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            ctx.own(part.extra)
+            text = part.text
+            if runs and runs[-1][0] is Text:
+                ctx.lose(LossKind.TEXT_PARTS, "texts that follow each other are one")
+                text = runs.pop()[1] + text
+            runs.append((Text, text))
+        elif isinstance(part, ToolCall | Rejection):
+            runs.append((ToolCall, call_to(part, ctx)))
+        elif isinstance(part, Extra) and (thought := ctx.own(part).get("think")):
+            runs.append((Extra, str(thought)))
+    return runs
 
 
 def _plain(text: str, ctx: Context) -> str:
