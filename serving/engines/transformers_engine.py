@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ import torch
 from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request
 from callwright.serving.engines.rows import Rows
 from callwright.serving.engines.sampler import sample, uniforms
+from callwright.serving.wires.base import WireFormat
 
 DRAIN_S = 60.0  # how long new weights wait for a cancelled turn to leave the batch
 ADMISSION_INTERVAL = 4  # decode steps between admissions while a batch runs: few wide prefills beat many narrow ones
@@ -46,6 +47,8 @@ class TransformersEngine:
 
     ``rows``: sessions held at once; ``context``: the longest context in tokens, prompt and completion together.
     """
+
+    tool_wire_format: ClassVar[WireFormat] = WireFormat.HERMES  # what a model here says is text
 
     def __init__(self, model: Any, *, rows: int = 64, context: int = 1024, barrier: bool = False) -> None:
         self._model = model

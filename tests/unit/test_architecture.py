@@ -23,8 +23,12 @@ MAY_IMPORT = {
     "scripts": set(ROOMS),
 }
 HEAVY = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf", "vllm")
+SDKS = ("openai", "anthropic", "google.genai", "ollama")  # vendors' packages: for tests alone
 # Rooms of the core installation, with everything below them; and single modules of the others.
-CORE_PACKAGES = ("serving.protocol", "serving.queues", "envs.executors", "envs.tasks", "envs.rewards", "scripts")
+CORE_PACKAGES = (
+    *("serving.protocol", "serving.wires", "serving.queues"),
+    *("envs.executors", "envs.tasks", "envs.rewards", "scripts"),
+)
 CORE_MODULES = ("serving.errors", "serving.progress", "envs.traces", "envs.trajectory", "training.config_docs")
 
 
@@ -82,11 +86,20 @@ def test_configs_load_without_torch() -> None:
     )
 
 
+def test_protocol_does_not_load_the_wires() -> None:
+    run_without_heavy(
+        """
+        import callwright.serving.protocol
+        assert "callwright.serving.wires" not in sys.modules
+        """
+    )
+
+
 def run_without_heavy(code: str) -> None:
     """Run code in a fresh interpreter in which every heavy library fails to import."""
     lines = [
         "import sys",
-        f"sys.modules.update(dict.fromkeys({HEAVY!r}))",  # None in sys.modules: importing it raises
+        f"sys.modules.update(dict.fromkeys({HEAVY + SDKS!r}))",  # None in sys.modules: importing it raises
         *(line.removeprefix("        ") for line in code.splitlines()),
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)

@@ -1,0 +1,49 @@
+"""The spellings of a tool choice: one reader for those that OpenAI, Responses and Anthropic use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callwright.serving.protocol.values import ChoiceMode, ToolChoice
+from callwright.serving.wires.base import WireError
+from callwright.serving.wires.reader import Reader, mapping, sequence
+
+_WORDS = {
+    "auto": ChoiceMode.AUTO,
+    "any": ChoiceMode.ANY,
+    "required": ChoiceMode.ANY,
+    "none": ChoiceMode.NONE,
+}
+
+
+def parse_choice(value: Any, parallel: bool | None, reader: Reader) -> ToolChoice:
+    """The choice that a value says; no value is auto. A named choice without a name is an error, never auto."""
+    if value is None:
+        return ToolChoice(parallel=parallel)
+    if isinstance(value, str):
+        return ToolChoice(_mode(value), parallel=parallel)
+    data = mapping(value, "tool_choice")
+    kind = data.get("type")
+    if kind == "allowed_tools":
+        inner = mapping(data.get("allowed_tools", data), "allowed_tools")
+        tools = sequence(inner.get("tools"), "tools")
+        return ToolChoice(
+            _mode(inner.get("mode")), tuple(_named(mapping(tool, "a tool"), reader) for tool in tools), parallel
+        )
+    if kind in ("function", "tool"):
+        return ToolChoice(ChoiceMode.NAMED, (_named(data, reader),), parallel)
+    return ToolChoice(_mode(kind), parallel=parallel)
+
+
+def _mode(word: Any) -> ChoiceMode:
+    if not isinstance(word, str) or word not in _WORDS:
+        raise WireError(f"there is no tool choice {str(word)[:40]!r}: one of {', '.join(_WORDS)}, or a tool by name")
+    return _WORDS[word]
+
+
+def _named(data: Mapping[str, Any], reader: Reader) -> str:
+    name = mapping(data.get("function", data), "function").get("name")
+    if not isinstance(name, str) or not name:
+        raise WireError("a tool choice that names a tool needs its name")
+    return reader.name(name)

@@ -1,0 +1,30 @@
+"""How the chunks of a stream stand in the body of an HTTP answer: server-sent events, or a line of JSON each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from callwright.serving.protocol.values import compact_json
+from callwright.serving.wires.base import Json, WireFormat
+
+MEDIA_TYPES = {
+    WireFormat.OPENAI: "text/event-stream",
+    WireFormat.RESPONSES: "text/event-stream",
+    WireFormat.ANTHROPIC: "text/event-stream",
+    WireFormat.GEMINI: "text/event-stream",  # asked for with alt=sse
+    WireFormat.OLLAMA: "application/x-ndjson",
+}
+_NAMED = (WireFormat.RESPONSES, WireFormat.ANTHROPIC)  # events carry their type beside the data too
+_DONE = "data: [DONE]\n\n"
+
+
+def framed(fmt: WireFormat, chunks: Iterable[Json]) -> Iterator[str]:
+    """The text of every chunk, and of the end where the wire marks one."""
+    for chunk in chunks:
+        data = compact_json(chunk)
+        if fmt is WireFormat.OLLAMA:
+            yield f"{data}\n"
+        else:
+            yield f"event: {chunk['type']}\ndata: {data}\n\n" if fmt in _NAMED else f"data: {data}\n\n"
+    if fmt is WireFormat.OPENAI:
+        yield _DONE
