@@ -6,12 +6,12 @@ longer than asked, a string that was cut says by how much, and the text stays va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from callwright.serving.protocol.strict_json import StrictJSONError, decode
-from callwright.serving.protocol.values import Rejection, Tool, compact_json
+from callwright.serving.protocol.values import Rejection, compact_json
 
 MAX_CHARS = 4000
 MIN_CHARS = 256  # room for the text that says how much was cut
@@ -42,23 +42,28 @@ def shown_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value is not None and value != ""}
 
 
-def rejection_fields(rejection: Rejection, tools: Sequence[Tool]) -> dict[str, Any]:
-    """What a model needs to mend its call: the code, the cause, the place and the schema of the right body."""
+def rejection_fields(rejection: Rejection, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a model needs to mend its call: the code, the cause, the place and the schema of the right one."""
     fields: dict[str, Any] = {"code": rejection.code, "message": rejection.message, "offset": rejection.offset}
-    schemas = [tool.body_schema for tool in tools if tool.name == rejection.tool]
-    return {**fields, "schema": schemas[0]} if schemas else fields
+    return fields if schema is None else {**fields, "schema": schema}
+
+
+def require_room(max_chars: int) -> None:
+    """Raises ValueError for a bound that has no room for its own notice."""
+    if max_chars < MIN_CHARS:
+        raise ValueError(f"a result needs at least {MIN_CHARS} characters")
 
 
 def bounded_json(fields: Mapping[str, Any], max_chars: int) -> str:
     """``fields`` as JSON text of at most ``max_chars`` characters, with its longest strings cut to what fits."""
-    text = _safe_json(fields)
+    text = marker_safe_json(fields)
     if len(text) <= max_chars:
         return text
     best: str | None = None
     low, high = 0, max_chars
     while low <= high:  # the longest string length whose text fits
         middle = (low + high) // 2
-        text = _safe_json(_cut_strings(fields, middle))
+        text = marker_safe_json(_cut_strings(fields, middle))
         if len(text) <= max_chars:
             best, low = text, middle + 1
         else:
@@ -69,7 +74,8 @@ def bounded_json(fields: Mapping[str, Any], max_chars: int) -> str:
     return bounded_json({"text": compact_json(fields)}, max_chars)
 
 
-def _safe_json(value: Any) -> str:
+def marker_safe_json(value: Any) -> str:
+    """``value`` as JSON text in which no marker can stand."""
     # In JSON text "<" occurs only inside strings, where the escape means the same.
     return compact_json(value).replace("<", "\\u003c")
 

@@ -1,9 +1,9 @@
 """The one incremental marker scanner. Every dialect's text is cut into tokens here, whatever its chunks.
 
 Invariants: the tokens of a text, with neighbouring text joined, do not depend on how it was cut; a text block closes
-at its first closer, a structured block at its first closer outside a JSON string; text leaves at once but for a suffix
-that may still grow into a marker; no character is looked at more often than a marker is long, so time is linear; a
-structured block keeps at most ``limit`` characters and overflows into one token.
+at its first closer, a structured block at its first closer outside a JSON string and outside a raw part; text leaves
+at once but for a suffix that may still grow into a marker; no character is looked at more often than a marker is long,
+so time is linear; a structured block keeps at most ``limit`` characters and overflows into one token.
 """
 
 from __future__ import annotations
@@ -64,8 +64,14 @@ class Scanner:
         self._limit = limit
         calls = [block.opener for block in blocks if block.structured]
         self._watches: dict[Block | None, _Watch] = {None: _Watch(self._openers)}
+        self._raw_watches: dict[str, _Watch] = {}  # by the opener of the raw part
         for block in blocks:
-            self._watches[block] = _Watch([block.closer], '"') if block.structured else _Watch([block.closer, *calls])
+            if not block.structured:
+                self._watches[block] = _Watch([block.closer, *calls])
+                continue
+            self._watches[block] = _Watch([block.closer, *(block.raw or ())[:1]], '"')
+            if block.raw is not None:
+                self._raw_watches[block.raw[0]] = _Watch(block.raw[1:])
         self._block: Block | None = None
         self._watch = self._watches[None]
         self._held = ""  # the fed but undecided suffix
@@ -73,6 +79,7 @@ class Scanner:
         self._body = StringIO()  # of the open structured block
         self._size = 0
         self._in_string = False
+        self._raw: _Watch | None = None  # what ends the open raw part
         self._tokens: list[Token] = []
 
     def feed(self, chunk: str) -> list[Token]:
@@ -81,7 +88,12 @@ class Scanner:
         self._held = ""
         pos = 0
         while pos < len(text) and not self._held:
-            pos = self._read_string(text, pos) if self._in_string else self._read_outside(text, pos)
+            if self._in_string:
+                pos = self._read_string(text, pos)
+            elif self._raw is not None:
+                pos = self._read_raw(text, pos, self._raw)
+            else:
+                pos = self._read_outside(text, pos)
         self._base += pos
         return self._take()
 
@@ -114,8 +126,19 @@ class Scanner:
             self._held = text[end:]  # empty, or a backslash
         return end
 
+    def _read_raw(self, text: str, pos: int, watch: _Watch) -> int:
+        """Consume a raw part up to and including its closer, as far as it has arrived."""
+        found = watch.pattern.search(text, pos)
+        end = watch.held_from(text, pos) if found is None else found.end()
+        self._put(text[pos:end], self._base + pos)
+        if found is None:
+            self._held = text[end:]
+        else:
+            self._raw = None
+        return end
+
     def _read_outside(self, text: str, pos: int) -> int:
-        """Consume up to and including the next thing that matters outside JSON strings."""
+        """Consume up to and including the next thing that matters outside JSON strings and raw parts."""
         ahead = pos
         while (found := self._watch.pattern.search(text, ahead)) and self._nested(found[0]):
             self._emit(TokenKind.NESTED, self._openers[found[0]], found[0], self._base + found.start())
@@ -126,8 +149,9 @@ class Scanner:
             self._held = text[end:]
             return end
         mark, start, end = found[0], found.start(), found.end()
-        if mark == '"':
-            self._in_string = True
+        if mark == '"' or mark in self._raw_watches:
+            self._in_string = mark == '"'
+            self._raw = self._raw_watches.get(mark)
             self._put(text[pos:end], self._base + pos)
             return end
         self._put(text[pos:start], self._base + pos)

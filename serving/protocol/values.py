@@ -18,10 +18,12 @@ class RejectionCode(StrEnum):
     """Why a call was refused. Closed: a new cause is a new member here, nowhere else."""
 
     MALFORMED_JSON = "malformed_json"
+    MALFORMED_CALL = "malformed_call"  # the function and parameter tags of a call do not stand as they must
     DUPLICATE_KEY = "duplicate_key"
     NON_FINITE_NUMBER = "non_finite_number"
     LONE_SURROGATE = "lone_surrogate"
     NOT_AN_OBJECT = "not_an_object"
+    NOT_AN_ARRAY = "not_an_array"  # the calls of one block stand in an array
     UNKNOWN_TOOL = "unknown_tool"
     FOREIGN_TYPE = "foreign_type"  # the body's type is not the tag's, or not this queue's
     MISSING_KEY = "missing_key"
@@ -87,7 +89,12 @@ class ToolCall:
     synthetic_id: bool = True
 
     def body(self) -> bytes:
-        """The exact UTF-8 JSON bytes of the command queue: ``type`` first, then the arguments, nothing more."""
+        """The exact UTF-8 JSON bytes of the command queue: ``type`` first, then the arguments, nothing more.
+
+        Raises ValueError for an argument called ``type``, which would send the call to another tool.
+        """
+        if "type" in self.arguments:
+            raise ValueError(f"a call of {self.name} has an argument called type, and a queue body has room for one")
         return compact_json({"type": self.name, **self.arguments}).encode()
 
 
