@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from callwright.envs.batch import Attempt
-from callwright.envs.evaluate import CLOSED_BOOK, pass_rates, score
+from callwright.envs.evaluate import pass_rates, score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter
 from callwright.serving.progress import Progress
+from callwright.serving.protocol import get_dialect
 from callwright.training.faults import stop_on_faults
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
@@ -43,7 +45,7 @@ def evaluate_model(session: Session, name: str, folder: Path) -> dict[str, dict[
             "pass_at_k": pass_rates(rollouts["new_seeds"]),
             "slice_intervals": {slice_: list(value.interval) for slice_, value in scores.items()},
         }
-    closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))
+    closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, closed_book=True))
     result["closed_book"] = {"success": closed.success, "families": closed.families}
     return result
 
@@ -55,8 +57,11 @@ def _run(
     folder: Path,
     temperature: float,
     samples: int,
-    prefill: str = "",
+    closed_book: bool = False,
 ) -> list[Rollout]:
+    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
+    prefill = get_dialect(session.config.dialect).answer_open if closed_book else ""
+    budgets = replace(session.budgets, calls=0) if closed_book else session.budgets
     attempts = [
         Attempt(task, sample, f"{session.config.seed}|eval", prefill) for task in tasks for sample in range(samples)
     ]
@@ -66,6 +71,7 @@ def _run(
         rows = session.run(
             attempts,
             temperature=temperature,
+            budgets=budgets,
             deadline_s=session.config.grpo.deadline_s * waves,
             on_done=lambda _: bar.step(),
         )

@@ -89,11 +89,12 @@ class Session:
         *,
         temperature: float,
         deadline_s: float,
+        budgets: Budgets | None = None,
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """Run attempts to the end on the background loop; see ``run_batch``."""
+        """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, self.budgets, in_flight)
+        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 
