@@ -7,10 +7,12 @@ object has at most one key and free values nest three deep, because no grammar c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callwright.serving.protocol.grammar_terminals import integer, literal, number, string, string_rules
+from callwright.serving.protocol.rendering import marker_safe_json
 from callwright.serving.protocol.schema import check
 from callwright.serving.protocol.values import Tool, compact_json
 
@@ -24,8 +26,7 @@ class Rules:
 
     def __init__(self) -> None:
         self._rules: dict[str, str] = {
-            # No marker starts with "<" and a blank, a digit or "=", so a text may compare numbers.
-            "text": '([^<] | "<" [ =0-9])*',
+            "text": "[^<]*",  # no marker can stand in it, nor begin in it: some engines read terminals greedily
             "think": '"<think>" text "</think>" "\\n"?',
             "answer": f"[ \\n]* {_NO_BLANK} text",
             **string_rules(),
@@ -47,7 +48,8 @@ class Rules:
 
     def value(self, schema: Any) -> str:
         """A rule of the JSON values that the schema allows. Raises ValueError where there are none."""
-        return self._add(f"value-{len(self._rules)}", self._value(schema if isinstance(schema, Mapping) else {}))
+        right = self._value(schema if isinstance(schema, Mapping) else {})
+        return self._add(f"value-{len(self._rules)}", right)
 
     def _add(self, name: str, right: str) -> str:
         for known, rule in self._rules.items():
@@ -59,7 +61,9 @@ class Rules:
     def _value(self, schema: Mapping[str, Any]) -> str:
         if "const" in schema or "enum" in schema:
             options = [schema["const"]] if "const" in schema else schema["enum"]
-            texts = [literal(compact_json(option)) for option in options if check(option, schema) is None]
+            allowed = [option for option in options if check(option, schema) is None]
+            ways = (compact_json, marker_safe_json, json.dumps)  # of writing the same value
+            texts = list(dict.fromkeys(literal(way(option)) for option in allowed for way in ways))
             if not texts:
                 raise ValueError("the schema allows none of its options")
             return " | ".join(texts)

@@ -16,7 +16,6 @@ from typing import Any
 DIGITS = 18  # of an integer without bounds
 _SURROGATES = range(0xD800, 0xE000)
 _HEX = "0123456789abcdef"
-_PAIR = r'"u" [dD] [89abAB] hex hex "\\u" [dD] [c-fC-F] hex hex'
 
 
 def literal(text: str) -> str:
@@ -28,13 +27,16 @@ def literal(text: str) -> str:
 def string_rules() -> Mapping[str, str]:
     """``solid`` and ``blank``: the characters of a JSON string that make it non-blank, and the others."""
     blanks = [code for code in range(0x20, 0x10000) if chr(code).isspace()]
-    spaces = "".join(f"\\u{code:04x}" if code > 0x7E else chr(code) for code in blanks)
-    solid_codes = _codes(lambda code: not chr(code).isspace() and code not in _SURROGATES)
-    blank_codes = _codes(lambda code: chr(code).isspace())
+    spaces = "".join(
+        chr(code) if code < 0x7F else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in blanks
+    )
     return {
         "hex": "[0-9a-fA-F]",
-        "solid": f'[^"\\\\\\x00-\\x1f{spaces}] | "\\\\" (["\\\\/b] | {_PAIR} | "u" ({solid_codes}))',
-        "blank": f'[{spaces}] | "\\\\" ([fnrt] | "u" ({blank_codes}))',
+        "solid-code": _codes(lambda code: not chr(code).isspace() and code not in _SURROGATES),
+        "blank-code": _codes(lambda code: chr(code).isspace()),
+        "pair": r'[dD] [89abAB] hex hex "\\u" [dD] [c-fC-F] hex hex',
+        "solid": f'[^"\\\\\\x00-\\x1f{spaces}] | "\\\\" (["\\\\/b] | "u" (pair | solid-code))',
+        "blank": f'[{spaces}] | "\\\\" ([fnrt] | "u" blank-code)',
         "char": "solid | blank",
     }
 
