@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callwright.serving.protocol.schema import check
-from callwright.serving.protocol.strict_json import Path, StrictJSONError, decode
+from callwright.serving.protocol.strict_json import SURROGATE, Path, StrictJSONError, decode
 from callwright.serving.protocol.validation import RAW_LIMIT, Refused, call_of
 from callwright.serving.protocol.values import Rejection, RejectionCode, Tool, ToolCall
 
@@ -36,6 +36,9 @@ def validate_function(body: str, tools: Sequence[Tool] | None) -> list[ToolCall]
     """The call of one ``<function=...>`` body. ``tools`` None: any name, and every value is text."""
     offsets: dict[Path, int] = {}  # where the text of a path starts
     try:
+        if half := SURROGATE.search(body):
+            offsets[_HERE] = half.start()
+            raise Refused(RejectionCode.LONE_SURROGATE, "half of a surrogate pair in the call", _HERE)
         name, texts = _read(body, offsets)
         tool = next((tool for tool in tools or () if tool.name == name), None)
         arguments: dict[str, Any] = {}
