@@ -42,6 +42,7 @@ class Parser:
         self._dialect = get_dialect(dialect)
         self._tools = tuple(tools) if tools is not None else self._dialect.default_tools
         self._limit = limit
+        self._answers_in_text = self._dialect.answers_in_text
         self._blocks = self._dialect.blocks(self._tools)
         self._scanner = Scanner(self._blocks, limit)
         self.calls: list[ToolCall] = []
@@ -79,7 +80,7 @@ class Parser:
         self._fed += len(text)
         for token in self._scanner.feed(text):
             self._take(token)
-        return self._flush()
+        return self._flush() if self._events else []
 
     def close(self) -> list[Event]:
         """The last events: the turn's text has ended. A block that is still open is never run."""
@@ -90,7 +91,7 @@ class Parser:
             self._take(token)
         if not self.turn_over:
             self._execute()
-            if self._dialect.answers_in_text and not (self.call_blocks or self.violations or self.incomplete):
+            if self._answers_in_text and not (self.call_blocks or self.violations or self.incomplete):
                 self.solution = "".join(self._answer).strip() or None
         return self._flush()
 
@@ -98,7 +99,7 @@ class Parser:
     def refusals(self) -> list[Rejection]:
         """What a closed turn must be told: its rejected calls and, where text is the answer but a violation or an open
         block kept this text from being one, the first of those."""
-        if self.rejections or self.call_blocks or self.solution is not None or not self._dialect.answers_in_text:
+        if self.rejections or self.call_blocks or self.solution is not None or not self._answers_in_text:
             return self.rejections
         if self.incomplete is not None and not self.violations:
             closer = next(block.closer for block in self._blocks if block.name == self.incomplete)
@@ -144,7 +145,7 @@ class Parser:
             if text.isspace():
                 return
             text, self._blank, self._shown = "".join(self._blank), [], True
-        if block is None and self._dialect.answers_in_text:
+        if block is None and self._answers_in_text:
             self._answer.append(text)
         event, payload = (EventType.RESPOND, None) if block is None else _SHOWN_AS[block.role]
         self._emit(event, text, payload)

@@ -7,7 +7,7 @@ in exactly one ``ToolResult``. Rejection codes are one closed enum shared by the
 from __future__ import annotations
 
 import json
-import uuid
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -76,7 +76,7 @@ class Tool:
 
 def new_call_id() -> str:
     """A unique id for a call whose dialect or wire gives none. Telemetry only: nothing pairs by it."""
-    return f"call_{uuid.uuid4().hex}"
+    return f"call_{os.urandom(16).hex()}"
 
 
 @dataclass(frozen=True, slots=True)

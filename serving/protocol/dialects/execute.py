@@ -29,6 +29,12 @@ from callwright.serving.protocol.values import Rejection, ResultStatus, Tool, To
 
 KEYS = CallKeys("name", "args")
 
+_BLOCKS = (
+    Block("think", Role.THINK, "<think>", "</think>"),
+    Block("execute", Role.CALL, "<execute>", "</execute>"),
+    Block("results", Role.RESULT, "<results>", "</results>"),
+)
+
 
 class Execute(Dialect):
     """``<think> <execute>[{"name", "args"}] <results>[{"tool", "status", "content"}]``."""
@@ -41,11 +47,7 @@ class Execute(Dialect):
     result_close = "</results>"
 
     def blocks(self, tools: Sequence[Tool] | None) -> tuple[Block, ...]:
-        return (
-            Block("think", Role.THINK, "<think>", "</think>"),
-            Block("execute", Role.CALL, "<execute>", "</execute>"),
-            Block("results", Role.RESULT, self.result_open, self.result_close),
-        )
+        return _BLOCKS
 
     def read_calls(self, block: Block, body: str, tools: Sequence[Tool] | None) -> Sequence[ToolCall] | Rejection:
         return validate_named(body, KEYS, tools, array=True)

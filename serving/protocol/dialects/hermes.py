@@ -30,6 +30,12 @@ from callwright.serving.protocol.values import Rejection, ResultStatus, Tool, To
 
 KEYS = CallKeys("name", "arguments")
 
+_BLOCKS = (
+    Block("think", Role.THINK, "<think>", "</think>"),
+    Block("tool_call", Role.CALL, "<tool_call>", "</tool_call>", raw=PARAMETER),
+    Block("tool_response", Role.RESULT, "<tool_response>", "</tool_response>"),
+)
+
 
 class Hermes(Dialect):
     """``<think> <tool_call>{"name", "arguments"} <tool_response>{"name", "status", "content"}``."""
@@ -42,11 +48,7 @@ class Hermes(Dialect):
     result_close = "\n</tool_response>"
 
     def blocks(self, tools: Sequence[Tool] | None) -> tuple[Block, ...]:
-        return (
-            Block("think", Role.THINK, "<think>", "</think>"),
-            Block("tool_call", Role.CALL, "<tool_call>", "</tool_call>", raw=PARAMETER),
-            Block("tool_response", Role.RESULT, "<tool_response>", "</tool_response>"),
-        )
+        return _BLOCKS
 
     def read_calls(self, block: Block, body: str, tools: Sequence[Tool] | None) -> Sequence[ToolCall] | Rejection:
         return validate_function(body, tools) if is_function(body) else validate_named(body, KEYS, tools)
