@@ -244,7 +244,10 @@ class _Loop:
             return False
         texts = await self._run_calls(parser.calls) if parser.calls else []
         dialect = get_dialect(self.policy.dialect)
-        texts += [dialect.render_rejection(refused, self.policy.tools).text for refused in parser.refusals]
+        for refused in parser.refusals:
+            texts.append(dialect.render_rejection(refused, self.policy.tools).text)
+            if refused not in parser.rejections:  # those are events of the turn already
+                self._event(parser.failure(refused))
         if state.trajectory.outcome is None:
             self._splice(texts)
         return True

@@ -179,7 +179,8 @@ class Parser:
             message = f"the turn ended before {block.closer}" + (f": {cause}" if cause else "")
             verdict = Rejection(RejectionCode.TRUNCATED, message, at, block.tool, raw)
         if isinstance(verdict, Rejection):
-            self._reject(verdict)
+            self.rejections.append(verdict)
+            self._events.append(self.failure(verdict))
         else:
             self.calls.extend(verdict)
             for call in verdict:
@@ -188,13 +189,13 @@ class Parser:
         if over and token.kind is not TokenKind.UNCLOSED:
             self._end_turn(token.offset)
 
-    def _reject(self, rejection: Rejection) -> None:
-        self.rejections.append(rejection)
+    def failure(self, rejection: Rejection) -> Event:
+        """The one failure result of what was refused."""
         schema = self._dialect.call_schema(rejection.tool, self._tools)
         content = compact_json(rejection_fields(rejection, schema))
         result = {"tool": rejection.tool, "status": ResultStatus.FAILURE, "content": content}
         counts = {"tools_executed": 0, "success_count": 0, "failure_count": 1}
-        self._emit(EventType.RESULT, compact_json([result]), {**counts, "rejection": _summary(rejection)})
+        return Event(EventType.RESULT, compact_json([result]), {**counts, "rejection": _summary(rejection)})
 
     def _leave(self, block: Block, complete: bool, offset: int) -> None:
         """A text block ended, by its closer or by the end of the text."""

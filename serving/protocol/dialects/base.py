@@ -27,6 +27,7 @@ class Dialect(ABC):
 
     name: str
     default_tools: tuple[Tool, ...] | None  # where none are declared; None: any name and any object of arguments
+    calls_per_turn: int | None = None  # None: any number
     call_blocks_per_turn: int | None  # the turn ends with so many call blocks; None: with its text, or a refused call
     answer_open: str = ""  # what stands before a final answer; empty: the text of a turn without a call is the answer
     answer_close: str = ""

@@ -36,6 +36,7 @@ class Tags(Dialect):
 
     name = "tags"
     default_tools = DEFAULT_TOOLS
+    calls_per_turn = 1
     call_blocks_per_turn = 1
     answer_open = "<solution>"
     answer_close = "</solution>"
