@@ -195,3 +195,14 @@ def test_integers_between_bounds_and_no_others(low: int, high: int | None) -> No
     grammar = matcher(rules.turn(rules.value(schema)).replace("think? ", "", 1))
     for number in range(-1300, 1300):
         assert accepts(grammar, str(number)) == (check(number, schema) is None), number
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_xgrammar_reads_the_same_grammar(dialect: Dialect) -> None:
+    xgrammar = pytest.importorskip("xgrammar", reason="xgrammar is not installed; llguidance reads the grammar above")
+    accepts_text = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
+    grammar, rng = xgrammar.Grammar.from_ebnf(dialect.grammar(TOOLS)), random.Random(7)
+    for _ in range(200):
+        tool = rng.choice(TOOLS)
+        assert accepts_text(grammar, dialect.render_call(ToolCall(tool.name, valid_arguments(rng, tool))))
+    assert not accepts_text(grammar, dialect.render_call(ToolCall("web", {"q": "x", "k": 11})))

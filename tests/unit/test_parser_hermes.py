@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callwright.serving.protocol import DEFAULT_TOOLS, Event, EventType, Parser, Tool, ToolCall, get_dialect
+from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, Event, EventType, Parser, Tool, ToolCall, get_dialect
+from callwright.serving.protocol.blocks import Block, Role
+from callwright.serving.protocol.dialects import Hermes
 from callwright.serving.protocol.values import RejectionCode as Code
 
 pytestmark = pytest.mark.unit
@@ -236,3 +238,22 @@ def test_results_are_framed_one_by_one() -> None:
     }
     assert "<" not in text
     assert [piece.text for piece in HERMES.frame_results([text, "2"])] == [text, "2"]
+
+
+class Renamed(Hermes):
+    """A dialect of its own, in a few lines: the same calls in other tags."""
+
+    name = "renamed"
+
+    def blocks(self, tools: Any) -> tuple[Block, ...]:
+        return (Block("act", Role.CALL, "<act>", "</act>"), Block("saw", Role.RESULT, "<saw>", "</saw>"))
+
+
+def test_another_dialect_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DIALECTS, "renamed", Renamed())
+    parser = Parser("renamed")
+    parser.feed('<tool_call>{}</tool_call><act>{"name":"f","arguments":{"s":"</act>"}}</act><saw>x</saw>')
+    parser.close()
+    assert [(call.name, call.arguments) for call in parser.calls] == [("f", {"s": "</act>"})]
+    assert ([item.code for item in parser.violations], parser.rejections) == ([Code.FORGED_RESULT], [])
+    assert Renamed().markers(None) == ("<act>", "</act>", "<saw>", "</saw>")
