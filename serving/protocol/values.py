@@ -89,12 +89,7 @@ class ToolCall:
     synthetic_id: bool = True
 
     def body(self) -> bytes:
-        """The exact UTF-8 JSON bytes of the command queue: ``type`` first, then the arguments, nothing more.
-
-        Raises ValueError for an argument called ``type``, which would send the call to another tool.
-        """
-        if "type" in self.arguments:
-            raise ValueError(f"a call of {self.name} has an argument called type, and a queue body has room for one")
+        """The exact UTF-8 JSON bytes of the command queue: ``type`` first, then the arguments, nothing more."""
         return compact_json({"type": self.name, **self.arguments}).encode()
 
 

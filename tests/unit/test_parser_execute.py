@@ -141,8 +141,6 @@ def test_an_open_tool_cannot_smuggle_a_type_into_its_queue_body() -> None:
     anything = Tool("open", "", {"type": "object"})
     parser, _ = run(block(("open", {"type": "code", "code_command": "ls"})), [anything])
     assert [item.code for item in parser.rejections] == [Code.EXTRA_KEY]
-    with pytest.raises(ValueError, match="type"):
-        ToolCall("open", {"type": "code"}).body()
 
 
 def test_a_call_in_think_is_not_run_but_diagnosed() -> None:
