@@ -1,10 +1,10 @@
 """How fast is the stream parser? Ours beside the Hermes readers of vLLM and SGLang, on the same pieces of turns.
 
 Every reader gets a turn four characters at a time, as tokens come, and hands out what it knows. Ours validates the
-calls as well. A peer is imported where it is installed, alone: no server and no model is loaded; a note says which one
-is absent, and its ratio is then 0. ``vs_vllm_hermes`` is the time of all turns together over ours; the rows have each
-turn's own. ``linearity`` is the worst growth of the time per character from 16 KiB to 1 MiB, over kinds of text and
-sizes of feed.
+calls as well. A peer is imported where it is installed, alone: no server and no model is loaded, so its wheel without
+dependencies will do, with the few small packages that it asks for. A note says which one is absent; its ratio is then
+0. ``vs_vllm_hermes`` is the time of all turns together over ours; the rows have each turn's own. ``linearity`` is the
+worst growth of the time per character from 16 KiB to 1 MiB, over kinds of text and sizes of feed.
 """
 
 from __future__ import annotations

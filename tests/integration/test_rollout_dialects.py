@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -17,10 +18,11 @@ from callwright.envs.rollout import Budgets, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.models import Loaded
+from callwright.serving.models.tiny import train_tokenizer
 from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, EventType, ToolCall, get_dialect
 from callwright.serving.protocol.values import RejectionCode as Code
 from callwright.serving.queues.reply import CallStatus
-from callwright.training.experts import ScriptedEngine, call, solution
+from callwright.training.experts import Habits, ScriptedEngine, call, script, solution
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -185,3 +187,24 @@ async def test_function_tags_run_typed_by_the_schema(tiny: Loaded, executors: Ex
     done = await play(tiny, executors, "hermes", [turn, "481"])
     assert [record.body for record in done.calls] == ['{"type":"web","q":"BCDF","k":1}']
     assert done.success
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_script_ends_its_turns_as_the_policy_must_learn_to(
+    tiny: Loaded, executors: Executors, dialect: str
+) -> None:
+    turns = script(TASK, Habits(), random.Random(1), dialect)
+    done = await play(tiny, executors, dialect, turns)
+    assert (done.success, len(done.calls)) == (True, 2)
+    sampled = [part.ids for part in done.trajectory.segments if isinstance(part, Sampled)]
+    ended = [ids[-1] in tiny.codec.eos for ids in sampled]
+    assert ended == {"tags": [False] * 3, "execute": [False, False, True], "hermes": [True] * 3}[dialect]
+    # The end token that the policy sampled is not given to it a second time.
+    assert sum(token in tiny.codec.eos for token in done.trajectory.ids) == sum(ended)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_tokenizer_of_its_own_has_the_markers_of_its_dialect(dialect: str) -> None:
+    tokenizer = train_tokenizer(["what is the code of BCDF?"], DEFAULT_TOOLS, dialect=dialect)
+    for marker in get_dialect(dialect).markers(DEFAULT_TOOLS):
+        assert len(tokenizer.encode(marker, add_special_tokens=False)) == 1
