@@ -6,6 +6,7 @@ longer than asked, a string that was cut says by how much, and the text stays va
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from callwright.serving.protocol.values import Rejection, compact_json
 
 MAX_CHARS = 4000
 MIN_CHARS = 256  # room for the text that says how much was cut
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ def record_of(body: bytes) -> dict[str, Any] | None:
     except (UnicodeDecodeError, StrictJSONError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def read_record(record: bytes, tool: str | None) -> tuple[str | None, bool, dict[str, Any]]:
+    """Of an executor's record: the tool (``tool`` where it names none), whether the call failed, and what is shown."""
+    fields = record_of(record)
+    if fields is None:
+        return tool, True, {"text": record.decode(errors="replace")}
+    named = fields.get("type")
+    name = named if isinstance(named, str) and PLAIN_NAME.fullmatch(named) else tool
+    return name, fields.get("status") != "ok", shown_fields(fields)
 
 
 def shown_fields(record: Mapping[str, Any]) -> dict[str, Any]:

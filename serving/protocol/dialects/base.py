@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from callwright.serving.protocol.blocks import Block, Role
-from callwright.serving.protocol.rendering import MAX_CHARS, Rendered
+from callwright.serving.protocol.rendering import (
+    MAX_CHARS,
+    Rendered,
+    read_record,
+    rejection_fields,
+    require_room,
+)
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
 
 
@@ -57,17 +63,28 @@ class Dialect(ABC):
 
     @abstractmethod
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The canonical text of a turn's calls. Raises ``ValueError`` for more calls than a turn may have."""
+        """The canonical text of a turn's calls. Raises ``ValueError`` for calls that the dialect cannot write."""
 
     @abstractmethod
+    def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
+        """The text of one result, without a literal ``<`` and of at most so many characters."""
+
     def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
-        """The text of an executor's record, as the reward queue carries it. ``tool`` names it if it does not."""
+        """The text of an executor's record, as the reward queue carries it. ``tool`` names it if it does not.
 
-    @abstractmethod
+        Raises ValueError for a bound that has no room for its own notice.
+        """
+        require_room(max_chars)
+        name, error, fields = read_record(record, tool)
+        return Rendered(self.render_fields(name, error, fields, max_chars), error)
+
     def render_rejection(
         self, rejection: Rejection, tools: Sequence[Tool] | None, max_chars: int = MAX_CHARS
     ) -> Rendered:
         """The text of a refused call."""
+        require_room(max_chars)
+        fields = rejection_fields(rejection, self.call_schema(rejection.tool, tools))
+        return Rendered(self.render_fields(rejection.tool, True, fields, max_chars), True)
 
     def render_call(self, call: ToolCall) -> str:
         """The canonical text of one call."""

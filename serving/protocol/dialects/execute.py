@@ -14,16 +14,7 @@ from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect, Piece
 from callwright.serving.protocol.grammar import Rules
 from callwright.serving.protocol.prompts import execute_prompt
-from callwright.serving.protocol.rendering import (
-    MAX_CHARS,
-    Rendered,
-    bounded_json,
-    marker_safe_json,
-    record_of,
-    rejection_fields,
-    require_room,
-    shown_fields,
-)
+from callwright.serving.protocol.rendering import bounded_json, marker_safe_json
 from callwright.serving.protocol.validation import CallKeys, validate_named
 from callwright.serving.protocol.values import Rejection, ResultStatus, Tool, ToolCall, compact_json
 
@@ -69,27 +60,9 @@ class Execute(Dialect):
         body = [{KEYS.name: call.name, KEYS.arguments: call.arguments} for call in calls]
         return f"<execute>{marker_safe_json(body)}</execute>"
 
-    def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
-        fields = record_of(record)
-        if fields is None:
-            return _element(tool, True, {"text": record.decode(errors="replace")}, max_chars)
-        named = fields.get("type")
-        name = tool or (named if isinstance(named, str) else None)
-        return _element(name, fields.get("status") != "ok", shown_fields(fields), max_chars)
-
-    def render_rejection(
-        self, rejection: Rejection, tools: Sequence[Tool] | None, max_chars: int = MAX_CHARS
-    ) -> Rendered:
-        schema = self.call_schema(rejection.tool, tools)
-        return _element(rejection.tool, True, rejection_fields(rejection, schema), max_chars)
+    def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
+        status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
+        return bounded_json({"tool": tool, "status": status, "content": compact_json(fields)}, max_chars)
 
     def frame_results(self, texts: Sequence[str]) -> list[Piece]:
         return [Piece(self.result_open, f"[{','.join(texts)}]", self.result_close)]
-
-
-def _element(tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> Rendered:
-    """One element of the array of results. ``content`` is text, and always there."""
-    require_room(max_chars)
-    status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
-    element = {"tool": tool, "status": status, "content": compact_json(fields)}
-    return Rendered(bounded_json(element, max_chars), error)

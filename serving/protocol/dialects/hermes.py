@@ -15,16 +15,7 @@ from callwright.serving.protocol.dialects.base import Dialect
 from callwright.serving.protocol.function_tags import PARAMETER, is_function, validate_function
 from callwright.serving.protocol.grammar import Rules
 from callwright.serving.protocol.prompts import hermes_prompt
-from callwright.serving.protocol.rendering import (
-    MAX_CHARS,
-    Rendered,
-    bounded_json,
-    marker_safe_json,
-    record_of,
-    rejection_fields,
-    require_room,
-    shown_fields,
-)
+from callwright.serving.protocol.rendering import bounded_json, marker_safe_json
 from callwright.serving.protocol.validation import CallKeys, validate_named
 from callwright.serving.protocol.values import Rejection, ResultStatus, Tool, ToolCall
 
@@ -70,22 +61,6 @@ class Hermes(Dialect):
         bodies = [marker_safe_json({KEYS.name: call.name, KEYS.arguments: call.arguments}) for call in calls]
         return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
 
-    def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
-        fields = record_of(record)
-        if fields is None:
-            return _response(tool, True, {"text": record.decode(errors="replace")}, max_chars)
-        named = fields.get("type")
-        name = tool or (named if isinstance(named, str) else None)
-        return _response(name, fields.get("status") != "ok", shown_fields(fields), max_chars)
-
-    def render_rejection(
-        self, rejection: Rejection, tools: Sequence[Tool] | None, max_chars: int = MAX_CHARS
-    ) -> Rendered:
-        schema = self.call_schema(rejection.tool, tools)
-        return _response(rejection.tool, True, rejection_fields(rejection, schema), max_chars)
-
-
-def _response(tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> Rendered:
-    require_room(max_chars)
-    status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
-    return Rendered(bounded_json({"name": tool, "status": status, "content": fields}, max_chars), error)
+    def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
+        status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
+        return bounded_json({"name": tool, "status": status, "content": fields}, max_chars)

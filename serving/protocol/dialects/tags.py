@@ -6,7 +6,6 @@ same tool; the solution ends the conversation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,21 +13,12 @@ from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect
 from callwright.serving.protocol.grammar import Rules
 from callwright.serving.protocol.prompts import tags_prompt
-from callwright.serving.protocol.rendering import (
-    MAX_CHARS,
-    Rendered,
-    bounded_json,
-    record_of,
-    rejection_fields,
-    require_room,
-    shown_fields,
-)
+from callwright.serving.protocol.rendering import PLAIN_NAME, bounded_json
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.validation import validate
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
 
 _FIXED = {"think": Role.THINK, "solution": Role.ANSWER, "tool_result": Role.RESULT}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class Tags(Dialect):
@@ -46,7 +36,7 @@ class Tags(Dialect):
     def blocks(self, tools: Sequence[Tool] | None) -> tuple[Block, ...]:
         names = [tool.name for tool in self._known(tools)]
         for name in names:
-            if not _NAME.fullmatch(name) or name in _FIXED or names.count(name) > 1:
+            if not _may_be_tag(name) or names.count(name) > 1:
                 raise ValueError(
                     f"a tool cannot have the tag {name!r}: a name like one of {', '.join(_FIXED)}, used "
                     "twice, or not letters, digits, '_' and '-'"
@@ -71,29 +61,19 @@ class Tags(Dialect):
         return rules.turn(" | ".join([*calls, '"<solution>" text "</solution>"']))
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        if len(calls) != 1 or not _may_be_tag(calls[0].name):
+            raise ValueError(f"this dialect has no words for the calls of {', '.join(call.name for call in calls)}")
         (call,) = calls
         return f"<{call.name}>{call.body().decode()}</{call.name}>"
 
-    def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
-        fields = record_of(record)
-        if fields is None:
-            return _rendered(tool, True, {"text": record.decode(errors="replace")}, max_chars)
-        named = fields.get("type")
-        name = named if isinstance(named, str) and _NAME.fullmatch(named) else tool
-        return _rendered(name, fields.get("status") != "ok", shown_fields(fields), max_chars)
-
-    def render_rejection(
-        self, rejection: Rejection, tools: Sequence[Tool] | None, max_chars: int = MAX_CHARS
-    ) -> Rendered:
-        schema = self.call_schema(rejection.tool, tools)
-        return _rendered(rejection.tool, True, rejection_fields(rejection, schema), max_chars)
+    def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
+        kind = "error" if error else "result"
+        prefix = f"[{tool}-{kind}] " if tool and PLAIN_NAME.fullmatch(tool) else f"[{kind}] "
+        return prefix + bounded_json(fields, max_chars - len(prefix))
 
     def _known(self, tools: Sequence[Tool] | None) -> Sequence[Tool]:
         return self.default_tools if tools is None else tools
 
 
-def _rendered(tool: str | None, error: bool, fields: dict[str, Any], max_chars: int) -> Rendered:
-    kind = "error" if error else "result"
-    require_room(max_chars)
-    prefix = f"[{tool}-{kind}] " if tool else f"[{kind}] "
-    return Rendered(prefix + bounded_json(fields, max_chars - len(prefix)), error)
+def _may_be_tag(name: str) -> bool:
+    return PLAIN_NAME.fullmatch(name) is not None and name not in _FIXED
