@@ -83,10 +83,10 @@ class ScriptedEngine:
         ids = tuple(self._codec.markers(next(self._turns, "")))
         end = tuple(self._codec.eos)[:1]
         reason = FinishReason.STOP
+        if len(ids) <= request.max_new_tokens and end and not (request.stop is not None and request.stop(ids)):
+            ids, reason = ids + end, FinishReason.EOS
         if len(ids) > request.max_new_tokens:
             ids, reason = ids[: request.max_new_tokens], FinishReason.LENGTH
-        elif end and not (request.stop is not None and request.stop(ids)):
-            ids, reason = ids + end, FinishReason.EOS
         return Completion(ids, (0.0,) * len(ids), reason)
 
     def release(self, session: str) -> None:

@@ -58,7 +58,8 @@ class Parser:
         self._closed = False
         self._opened = 0  # where the open block starts
         self._nested: dict[str, tuple[int, int]] = {}  # calls in the open block: name to first offset and count
-        self._pieces: list[str] = []  # of the open answer or forged result
+        self._pieces: list[str] = []  # of the open answer
+        self._dropped = 0  # characters of the open forged result
         self._answer: list[str] = []  # the text outside blocks, where that may be the answer
         self._blank: list[str] = []  # the blank start of a run of text: shown only if more follows
         self._shown = False  # whether this run of text has given an event
@@ -132,14 +133,17 @@ class Parser:
     def _new_run(self) -> None:
         """Another run of text starts: plain text, or the text of one block."""
         self._shown = False
-        self._blank, self._pieces = [], []
+        self._blank, self._pieces, self._dropped = [], [], 0
         self._nested = {}
 
     def _text(self, block: Block | None, text: str) -> None:
-        if block is not None and block.role is not Role.THINK:
-            self._pieces.append(text)
-        if self.turn_over or (block is not None and block.role is Role.RESULT):
+        if block is not None and block.role is Role.RESULT:
+            self._dropped += len(text)
             return
+        if self.turn_over:
+            return
+        if block is not None and block.role is Role.ANSWER:
+            self._pieces.append(text)
         if not self._shown:
             self._blank.append(text)
             if text.isspace():
@@ -205,8 +209,7 @@ class Parser:
             tool = next(inner.tool for inner in self._blocks if inner.name == name)
             self._violate(RejectionCode.FORBIDDEN_PLACE, message, first, tool)
         if block.role is Role.RESULT:
-            dropped = sum(map(len, self._pieces))
-            message = f"a result written by the model is dropped ({dropped} characters)"
+            message = f"a result written by the model is dropped ({self._dropped} characters)"
             self._violate(RejectionCode.FORGED_RESULT, message, self._opened, None)
         if self.turn_over:
             return
