@@ -14,8 +14,6 @@ from typing import Any
 
 from callwright.envs.rollout import Rollout
 
-CLOSED_BOOK = "<solution>"  # put in the policy's mouth, it leaves no room for a call
-
 
 @dataclass(frozen=True, slots=True)
 class Score:

@@ -175,7 +175,8 @@ class _Loop:
                 return
             taken = await self._turn(room, prefill)
             prefill = ""
-            if taken.parser.solution is not None:
+            # A text that is the answer is none while the budget cut it off.
+            if taken.parser.solution is not None and (taken.parser.turn_over or not taken.over_budget):
                 self.state.solution = taken.parser.solution
                 return
             if taken.over_budget:
@@ -211,30 +212,35 @@ class _Loop:
         completion = taken.completion
         trajectory.append(Sampled(completion.ids, completion.logprobs, completion.version))
         self.state.events += taken.events
-        self.state.rejections += parser.rejections
-        self.state.violations += len(parser.violations)
+        self.state.rejections += parser.refusals
+        self.state.violations += sum(violation not in parser.refusals for violation in parser.violations)
         return taken
 
     async def _answer(self, taken: Turn) -> bool:
-        """Run the turn's call, or render its rejection. False: there is nothing to answer, the policy is done."""
+        """Run the turn's calls and render what was refused. False: there is nothing to answer, the policy is done."""
         parser, state = taken.parser, self.state
-        if parser.calls:
-            if len(state.calls) + len(parser.calls) > self.budgets.calls:
-                state.trajectory.finish(Outcome.POLICY_FAULT, f"more than {self.budgets.calls} calls")
-                return False
-            await self._run_calls(parser.calls)
-        elif parser.rejections:
-            if len(state.rejections) > self.budgets.invalid_calls:
-                state.trajectory.finish(Outcome.POLICY_FAULT, f"rejected call: {parser.rejections[-1].code}")
-                return False
-            dialect = get_dialect(self.policy.dialect)
-            self._splice(dialect.render_rejection(parser.rejections[-1], self.policy.tools).text)
-        else:
+        if not parser.call_blocks and not parser.refusals:
             return False
+        if len(state.calls) + len(parser.calls) > self.budgets.calls:
+            state.trajectory.finish(Outcome.POLICY_FAULT, f"more than {self.budgets.calls} calls")
+            return False
+        if parser.refusals and len(state.rejections) > self.budgets.invalid_calls:
+            state.trajectory.finish(Outcome.POLICY_FAULT, f"rejected call: {parser.refusals[-1].code}")
+            return False
+        texts = await self._run_calls(parser.calls) if parser.calls else []
+        dialect = get_dialect(self.policy.dialect)
+        for refused in parser.refusals:
+            texts.append(dialect.render_rejection(refused, self.policy.tools).text)
+            if refused not in parser.rejections:  # those are events of the turn already
+                self._event(parser.failure(refused))
+        if state.trajectory.outcome is None:
+            self._splice(texts)
         return True
 
-    async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> list[str]:
+        """The results of calls that run side by side, in the order of the calls, as the model will read them."""
         dialect = get_dialect(self.policy.dialect)
+        texts = []
         self.state.waiting_for = "waiting for the executor of " + ", ".join(call.name for call in calls)
         started = time.monotonic()
         replies = await asyncio.gather(*(self.call_tool(call) for call in calls))
@@ -252,13 +258,16 @@ class _Loop:
             ok = reply.status is CallStatus.OK
             counts: Mapping[str, int] = {"tools_executed": 1, "success_count": int(ok), "failure_count": int(not ok)}
             self._event(Event(EventType.RESULT, record, counts))
-            if self.state.trajectory.outcome is None:
-                self._splice(dialect.render_result(reply.record, call.name, self.budgets.result_chars).text)
+            texts.append(dialect.render_result(reply.record, call.name, self.budgets.result_chars).text)
+        return texts
 
-    def _splice(self, text: str) -> None:
-        """Append a result as given ids: markers around plain text."""
-        dialect = get_dialect(self.policy.dialect)
-        ids = self.policy.codec.wrapped(dialect.result_open, text, dialect.result_close)
+    def _splice(self, texts: Sequence[str]) -> None:
+        """Append the results of a turn as given ids: markers around plain text."""
+        dialect, codec = get_dialect(self.policy.dialect), self.policy.codec
+        ids = [token for piece in dialect.frame_results(texts) for token in codec.wrapped(*piece)]
+        if dialect.result_role is not None:
+            ended = self.state.trajectory.ids[-1] in codec.eos
+            ids = codec.message(dialect.result_role, ids, ended=ended)
         if len(self.state.trajectory.ids) + len(ids) >= self.budgets.context:
             self.state.trajectory.finish(Outcome.POLICY_FAULT, "the context budget is spent")
         else:

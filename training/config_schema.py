@@ -246,7 +246,7 @@ class Config(Section):
     """Root of every random number: tasks, sampling and initialisation are addressed from it."""
     deterministic: bool = False
     """Fix admission and turn order: bit-equal on a rerun and on a resume, a little slower."""
-    dialect: Literal["tags"] = "tags"
+    dialect: Literal["tags", "execute", "hermes"] = "tags"
     """How a model writes calls."""
     tools: Names = ("web", "code")
     """Tools that are declared to the model and run."""

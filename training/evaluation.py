@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from callwright.envs.batch import Attempt
-from callwright.envs.evaluate import CLOSED_BOOK, pass_rates, score
+from callwright.envs.evaluate import pass_rates, score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter
 from callwright.serving.progress import Progress
+from callwright.serving.protocol import get_dialect
 from callwright.training.config_schema import EvalMode
 from callwright.training.faults import stop_on_faults
 from callwright.training.session import Session
@@ -38,7 +39,7 @@ def evaluate_model(session: Session, name: str, folder: Path, modes: Sequence[Ev
     result: Scores = {}
     for mode in modes:
         if mode == "closed_book":
-            closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, prefill=CLOSED_BOOK))
+            closed = score(_run(session, tasks["new_seeds"], f"{name}-closed", folder, 0.0, 1, closed_book=True))
             result[mode] = {"success": closed.success, "families": closed.families}
             continue
         temperature, samples = (0.0, 1) if mode == "greedy" else (config.temperature, config.samples)
@@ -63,8 +64,11 @@ def _run(
     folder: Path,
     temperature: float,
     samples: int,
-    prefill: str = "",
+    closed_book: bool = False,
 ) -> list[Rollout]:
+    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
+    prefill = get_dialect(session.config.dialect).answer_open if closed_book else ""
+    budgets = session.config.budgets.model_copy(update={"calls": 0} if closed_book else {})
     attempts = [
         Attempt(task, sample, f"{session.config.seed}|eval", prefill) for task in tasks for sample in range(samples)
     ]
@@ -74,6 +78,7 @@ def _run(
         rows = session.run(
             attempts,
             temperature=temperature,
+            budgets=budgets,
             deadline_s=session.config.grpo.deadline_s * waves,
             on_done=lambda _: bar.step(),
         )

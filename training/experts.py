@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from callwright.envs.tasks.task import Step, Task
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Completion, FinishReason, Request
-from callwright.serving.protocol import ToolCall
+from callwright.serving.protocol import ToolCall, get_dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,20 @@ class Habits:
     leave: float = 0.0
 
 
-def script(task: Task, habits: Habits, rng: random.Random) -> list[str]:
+def script(task: Task, habits: Habits, rng: random.Random, dialect: str = "tags") -> list[str]:
     """The turns that a solver with these habits writes for a task."""
     wrong = rng.choice(task.guesses) if task.guesses else "unknown"
     if rng.random() < (habits.guess if task.plan else habits.slip):
-        return [solution(wrong)]
+        return [solution(wrong, dialect)]
     turns = []
     needless = _needless(task)
     if needless is not None and rng.random() < habits.stray:
-        turns.append(call(needless))
+        turns.append(call(needless, dialect))
     for step in task.plan:
-        turns.append(call(step))
+        turns.append(call(step, dialect))
         if rng.random() < habits.leave:
-            return [*turns, solution(wrong)]
-    return [*turns, solution(task.answer)]
+            return [*turns, solution(wrong, dialect)]
+    return [*turns, solution(task.answer, dialect)]
 
 
 def _needless(task: Task) -> Step | None:
@@ -55,19 +55,21 @@ def _needless(task: Task) -> Step | None:
     return Step("web", {"q": words[0], "k": 1})
 
 
-def call(step: Step) -> str:
-    """A gold call in the tags dialect."""
-    return f"<{step.tool}>{ToolCall(step.tool, step.arguments).body().decode()}</{step.tool}>"
+def call(step: Step, dialect: str = "tags") -> str:
+    """A gold call."""
+    return get_dialect(dialect).render_call(ToolCall(step.tool, step.arguments))
 
 
-def solution(answer: str) -> str:
-    """A solution in the tags dialect."""
-    return f"<solution>{answer}</solution>"
+def solution(answer: str, dialect: str = "tags") -> str:
+    """A final answer."""
+    return get_dialect(dialect).render_solution(answer)
 
 
 class ScriptedEngine:
-    """An engine whose samples are a script's turns; logprobs are 0 (it is certain). Past the script it ends the
-    turn."""
+    """An engine whose samples are a script's turns; logprobs are 0 (it is certain).
+
+    A turn that its text does not end, and one past the script, is ended by the end token.
+    """
 
     def __init__(self, codec: Codec, turns: list[str]) -> None:
         self._codec = codec
@@ -78,14 +80,14 @@ class ScriptedEngine:
         """Scripts wait for nobody."""
 
     async def generate(self, request: Request) -> Completion:
-        text = next(self._turns, None)
-        if text is None:
-            end = tuple(self._codec.eos)[:1]
-            return Completion(end, (0.0,) * len(end), FinishReason.EOS)
-        ids = tuple(self._codec.markers(text))
+        ids = tuple(self._codec.markers(next(self._turns, "")))
+        end = tuple(self._codec.eos)[:1]
+        reason = FinishReason.STOP
+        if len(ids) <= request.max_new_tokens and end and not (request.stop is not None and request.stop(ids)):
+            ids, reason = ids + end, FinishReason.EOS
         if len(ids) > request.max_new_tokens:
-            return Completion(ids[: request.max_new_tokens], (0.0,) * request.max_new_tokens, FinishReason.LENGTH)
-        return Completion(ids, (0.0,) * len(ids), FinishReason.STOP)
+            ids, reason = ids[: request.max_new_tokens], FinishReason.LENGTH
+        return Completion(ids, (0.0,) * len(ids), reason)
 
     def release(self, session: str) -> None:
         """Nothing is held."""

@@ -13,6 +13,7 @@ from typing import Any
 from transformers.utils import logging as transformers_logging
 
 from callwright.envs.batch import Arena, Attempt, run_batch
+from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
@@ -85,11 +86,12 @@ class Session:
         *,
         temperature: float,
         deadline_s: float,
+        budgets: Budgets | None = None,
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """Run attempts to the end on the background loop; see ``run_batch``."""
+        """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, self.config.budgets, in_flight)
+        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 

@@ -55,7 +55,7 @@ async def collect_traces(
 
     async def one(index: int, task: Task, bar: Progress) -> Rollout:
         rng = random.Random(f"script|{seed}|{task.key}")
-        scripted = replace(policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng)))
+        scripted = replace(policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng, policy.dialect)))
         async with limit:
             trace = await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
         if trace.outcome is Outcome.INFRA_FAULT:
@@ -182,9 +182,9 @@ def new_tiny(session: Session) -> Loaded:
     """The tiny model from scratch; its tokenizer is trained on the session's own training texts."""
     tasks = session.tasks.sample("train", TOKENIZER_TASKS, "tokenizer", 0)
     texts = [task.question for task in tasks]
-    texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0))]
+    texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0), session.config.dialect)]
     texts += [f"{title} {text}" for title, text in islice(session.tasks.documents(), TOKENIZER_TASKS)]
-    tokenizer = train_tokenizer(texts, DEFAULT_TOOLS)
+    tokenizer = train_tokenizer(texts, DEFAULT_TOOLS, dialect=session.config.dialect)
     model = new_model(len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id)
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 

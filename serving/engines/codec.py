@@ -25,6 +25,7 @@ class Codec:
     def __init__(self, tokenizer: Any, vocab_size: int | None = None) -> None:
         self.tokenizer = tokenizer
         self._vocab_size = max(vocab_size or 0, len(tokenizer))
+        self._frames: dict[str, tuple[list[int], list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: a marker or control token written in it stays plain text."""
@@ -59,6 +60,28 @@ class Codec:
             elif part:
                 ids += self.markers(part)
         return ids
+
+    def message(self, role: str, content: Sequence[int], *, ended: bool) -> list[int]:
+        """Ids of a message that follows the assistant's turn, up to where the assistant speaks again.
+
+        ``content`` are the ids between the role's frame. ``ended`` says that the turn's own end token is there already.
+        """
+        before, after = self._frame(role)
+        start = 1 if ended and before and before[0] in self.eos else 0
+        return [*before[start:], *content, *after]
+
+    def _frame(self, role: str) -> tuple[list[int], list[int]]:
+        """What the chat template writes around a message of that role behind an assistant's, as ids."""
+        if role not in self._frames:
+            if not self.tokenizer.chat_template:
+                raise ValueError("the tokenizer has no chat template; results cannot be a message of their own")
+            slots = [_SLOT.format(number) for number in range(3)]
+            turns = zip(("user", "assistant", role), slots, strict=True)
+            messages = [{"role": speaker, "content": slot} for speaker, slot in turns]
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            before, _, after = text.partition(slots[1])[2].partition(slots[2])
+            self._frames[role] = (self.markers(before), self.markers(after))
+        return self._frames[role]
 
     @cached_property
     def _plain(self) -> Any:

@@ -1,7 +1,7 @@
 """The tiny model: a Llama of about 0.7M parameters with its own tokenizer, made from scratch in a second.
 
 Invariants: digits and capital letters are one token each, so that copying a key or an operand is copying tokens; every
-tag is one special token; any other text falls back to bytes, so every string has ids and decodes back exactly.
+marker is one special token; any other text falls back to bytes, so every string has ids and decodes back exactly.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ def body_pieces(tool: Tool) -> list[str]:
     return pieces
 
 
-def train_tokenizer(texts: Iterable[str], tools: Iterable[Tool], vocab_size: int = 512) -> Any:
+def train_tokenizer(
+    texts: Iterable[str], tools: Iterable[Tool], vocab_size: int = 512, *, dialect: str = "tags"
+) -> Any:
     """A byte-level BPE tokenizer over ``texts``; returns a transformers fast tokenizer with a chat template.
 
     Merges never cross a digit or a capital letter; the fixed pieces of call bodies, commands and results stay whole.
+    The markers are those of ``dialect``.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -61,7 +64,7 @@ def train_tokenizer(texts: Iterable[str], tools: Iterable[Tool], vocab_size: int
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    markers = get_dialect("tags").markers(tools)
+    markers = get_dialect(dialect).markers(tools)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[*SPECIAL, *markers],

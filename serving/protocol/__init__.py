@@ -1,5 +1,6 @@
-"""What a model's text means: canonical values, events, the text dialects, the parser and the validator."""
+"""What a model's text means: canonical values, events, the text dialects, parser, validator and context."""
 
+from callwright.serving.protocol.assembly import assemble
 from callwright.serving.protocol.dialects import DIALECTS, Dialect, get_dialect
 from callwright.serving.protocol.events import PERSISTED, Event, EventType
 from callwright.serving.protocol.parser import Parser, parse
@@ -43,6 +44,7 @@ __all__ = [
     "ToolCall",
     "ToolChoice",
     "ToolResult",
+    "assemble",
     "compact_json",
     "decode",
     "get_dialect",

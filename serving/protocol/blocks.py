@@ -20,19 +20,24 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One pair of markers. ``name`` is the tool's name for a call that belongs to one tool."""
+    """One pair of markers. ``tool`` names the tool of a call block that belongs to one.
+
+    ``raw`` are the markers of a part of a call's body that is plain text: nothing in it counts but its own closer.
+    """
 
     name: str
     role: Role
     opener: str
     closer: str
+    tool: str | None = None
+    raw: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for marker in (self.opener, self.closer):
+        for marker in (self.opener, self.closer, *(self.raw or ())):
             if marker.rfind("<") != 0:
                 raise ValueError(f"a marker starts with its only '<': {marker!r}")
 
     @property
     def structured(self) -> bool:
-        """Whether the body is JSON: its closer does not count inside a JSON string, and the body is delivered whole."""
+        """Whether the body is a call: its closer does not count in a string, and the body is delivered whole."""
         return self.role is Role.CALL

@@ -2,8 +2,8 @@
 
 Invariants: the events, with neighbours of one type joined, do not depend on how the text was cut; nothing is run but
 a call that the validator accepted, outside every other block, within the dialect's number of call blocks; a refused
-call gives exactly one failure result; what follows the end of a turn is discarded, counted and, where it breaks the
-protocol, reported. The system's own results never pass through here.
+call gives exactly one failure result and ends the turn; what follows the end of a turn is discarded, counted and, where
+it breaks the protocol, reported. The system's own results never pass through here.
 """
 
 from __future__ import annotations
@@ -32,29 +32,35 @@ class Parser:
 
     - ``calls`` to run, and ``rejections`` to answer (their offsets count from the start of the call's body);
     - ``violations``: second calls, calls in a forbidden place, forged results (offsets count from the turn's start);
-    - ``solution``, verbatim, once it is closed; ``incomplete``, the name of the block that ``close`` found open;
+    - ``solution``: verbatim, once its block is closed; where text is the answer, once ``close`` found a turn of text
+      without a call, a violation or an open block; stripped, and None where nothing is left;
+    - ``incomplete``, the name of the block that ``close`` found open; ``call_blocks``, how many of calls there were;
     - ``turn_over`` once the text itself ended the turn: what is fed later is discarded.
     """
 
     def __init__(self, dialect: str = "tags", tools: Sequence[Tool] | None = None, limit: int = BLOCK_LIMIT) -> None:
         self._dialect = get_dialect(dialect)
-        self._tools = self._dialect.default_tools if tools is None else tuple(tools)
+        self._tools = tuple(tools) if tools is not None else self._dialect.default_tools
         self._limit = limit
-        self._scanner = Scanner(self._dialect.blocks(self._tools), limit)
+        self._answers_in_text = self._dialect.answers_in_text
+        self._blocks = self._dialect.blocks(self._tools)
+        self._scanner = Scanner(self._blocks, limit)
         self.calls: list[ToolCall] = []
         self.rejections: list[Rejection] = []
         self.violations: list[Rejection] = []
         self.solution: str | None = None
         self.incomplete: str | None = None
+        self.call_blocks = 0
         self.turn_over = False
         self._events: list[Event] = []
         self._fed = 0
         self._end = 0  # of the turn, once it is over
         self._closed = False
-        self._call_blocks = 0
         self._opened = 0  # where the open block starts
         self._nested: dict[str, tuple[int, int]] = {}  # calls in the open block: name to first offset and count
-        self._pieces: list[str] = []  # of the open answer or forged result
+        self._pieces: list[str] = []  # of the open answer
+        self._dropped = 0  # characters of the open forged result
+        self._answer: list[str] = []  # the text outside blocks, where that may be the answer
         self._blank: list[str] = []  # the blank start of a run of text: shown only if more follows
         self._shown = False  # whether this run of text has given an event
 
@@ -75,7 +81,7 @@ class Parser:
         self._fed += len(text)
         for token in self._scanner.feed(text):
             self._take(token)
-        return self._flush()
+        return self._flush() if self._events else []
 
     def close(self) -> list[Event]:
         """The last events: the turn's text has ended. A block that is still open is never run."""
@@ -86,7 +92,20 @@ class Parser:
             self._take(token)
         if not self.turn_over:
             self._execute()
+            if self._answers_in_text and not (self.call_blocks or self.violations or self.incomplete):
+                self.solution = "".join(self._answer).strip() or None
         return self._flush()
+
+    @property
+    def refusals(self) -> list[Rejection]:
+        """What a closed turn must be told: its rejected calls and, where text is the answer but a violation or an open
+        block kept this text from being one, the first of those."""
+        if self.rejections or self.call_blocks or self.solution is not None or not self._answers_in_text:
+            return self.rejections
+        if self.incomplete is not None and not self.violations:
+            closer = next(block.closer for block in self._blocks if block.name == self.incomplete)
+            return [Rejection(RejectionCode.TRUNCATED, f"the turn ended before {closer}", self._fed)]
+        return self.violations[:1]
 
     def _flush(self) -> list[Event]:
         events, self._events = self._events, []
@@ -114,19 +133,24 @@ class Parser:
     def _new_run(self) -> None:
         """Another run of text starts: plain text, or the text of one block."""
         self._shown = False
-        self._blank, self._pieces = [], []
+        self._blank, self._pieces, self._dropped = [], [], 0
         self._nested = {}
 
     def _text(self, block: Block | None, text: str) -> None:
-        if block is not None and block.role is not Role.THINK:
-            self._pieces.append(text)
-        if self.turn_over or (block is not None and block.role is Role.RESULT):
+        if block is not None and block.role is Role.RESULT:
+            self._dropped += len(text)
             return
+        if self.turn_over:
+            return
+        if block is not None and block.role is Role.ANSWER:
+            self._pieces.append(text)
         if not self._shown:
             self._blank.append(text)
             if text.isspace():
                 return
             text, self._blank, self._shown = "".join(self._blank), [], True
+        if block is None and self._answers_in_text:
+            self._answer.append(text)
         event, payload = (EventType.RESPOND, None) if block is None else _SHOWN_AS[block.role]
         self._emit(event, text, payload)
 
@@ -135,19 +159,21 @@ class Parser:
         self._opened = offset
         if block.role is not Role.CALL or not self.turn_over:
             return
-        if self._call_blocks:
-            self._violate(RejectionCode.SECOND_CALL, "a second call in one turn is not run", offset, block.name)
+        if self._dialect.call_blocks_per_turn is None:
+            self._violate(RejectionCode.SECOND_CALL, "a call after a refused one is not run", offset, block.tool)
+        elif self.call_blocks:
+            self._violate(RejectionCode.SECOND_CALL, "a second call in one turn is not run", offset, block.tool)
         else:
-            self._violate(RejectionCode.FORBIDDEN_PLACE, "a call after the end is not run", offset, block.name)
+            self._violate(RejectionCode.FORBIDDEN_PLACE, "a call after the end is not run", offset, block.tool)
 
     def _call(self, token: Token, block: Block) -> None:
         """A call block ended: by its closer, by the end of the text or by its size."""
-        self._call_blocks += 1
+        self.call_blocks += 1
         raw = token.text[:RAW_LIMIT]
         verdict: Sequence[ToolCall] | Rejection
         if token.kind is TokenKind.OVERFLOW:
             message = f"the call is longer than {self._limit} characters"
-            verdict = Rejection(RejectionCode.TOO_LARGE, message, len(token.text), block.name, raw)
+            verdict = Rejection(RejectionCode.TOO_LARGE, message, len(token.text), block.tool, raw)
         else:
             verdict = self._dialect.read_calls(block, token.text, self._tools)
         if token.kind is TokenKind.UNCLOSED:
@@ -155,32 +181,35 @@ class Parser:
             # The cause is often earlier than the end: a quote that was not escaped keeps the closer inside a string.
             cause, at = (verdict.message, verdict.offset) if isinstance(verdict, Rejection) else ("", len(token.text))
             message = f"the turn ended before {block.closer}" + (f": {cause}" if cause else "")
-            verdict = Rejection(RejectionCode.TRUNCATED, message, at, block.name, raw)
+            verdict = Rejection(RejectionCode.TRUNCATED, message, at, block.tool, raw)
         if isinstance(verdict, Rejection):
-            self._reject(verdict)
+            self.rejections.append(verdict)
+            self._events.append(self.failure(verdict))
         else:
             self.calls.extend(verdict)
             for call in verdict:
                 self._emit(EventType.CALL, compact_json({"name": call.name, "args": call.arguments}))
-        if self._call_blocks == self._dialect.call_blocks_per_turn and token.kind is not TokenKind.UNCLOSED:
+        over = isinstance(verdict, Rejection) or self.call_blocks == self._dialect.call_blocks_per_turn
+        if over and token.kind is not TokenKind.UNCLOSED:
             self._end_turn(token.offset)
 
-    def _reject(self, rejection: Rejection) -> None:
-        self.rejections.append(rejection)
-        content = compact_json(rejection_fields(rejection, self._tools))
+    def failure(self, rejection: Rejection) -> Event:
+        """The one failure result of what was refused."""
+        schema = self._dialect.call_schema(rejection.tool, self._tools)
+        content = compact_json(rejection_fields(rejection, schema))
         result = {"tool": rejection.tool, "status": ResultStatus.FAILURE, "content": content}
         counts = {"tools_executed": 0, "success_count": 0, "failure_count": 1}
-        self._emit(EventType.RESULT, compact_json([result]), {**counts, "rejection": _summary(rejection)})
+        return Event(EventType.RESULT, compact_json([result]), {**counts, "rejection": _summary(rejection)})
 
     def _leave(self, block: Block, complete: bool, offset: int) -> None:
         """A text block ended, by its closer or by the end of the text."""
         for name, (first, count) in self._nested.items():
             times = "" if count == 1 else f" ({count} times)"
             message = f"a call inside {block.opener} is not run{times}"
-            self._violate(RejectionCode.FORBIDDEN_PLACE, message, first, name)
+            tool = next(inner.tool for inner in self._blocks if inner.name == name)
+            self._violate(RejectionCode.FORBIDDEN_PLACE, message, first, tool)
         if block.role is Role.RESULT:
-            dropped = sum(map(len, self._pieces))
-            message = f"a result written by the model is dropped ({dropped} characters)"
+            message = f"a result written by the model is dropped ({self._dropped} characters)"
             self._violate(RejectionCode.FORGED_RESULT, message, self._opened, None)
         if self.turn_over:
             return
@@ -200,7 +229,7 @@ class Parser:
         self._end = offset
 
     def _execute(self) -> None:
-        if self.calls:
+        if self.calls or (self.call_blocks and not self.rejections):  # a block may hold no call, and yet wants results
             self._emit(EventType.EXECUTE)
 
     def _violate(self, code: RejectionCode, message: str, offset: int, tool: str | None) -> None:

@@ -5,7 +5,7 @@ Invariant: every call that a prompt shows is valid for the validator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callwright.serving.protocol.values import Tool, ToolCall
@@ -32,6 +32,50 @@ When you know the answer, write it once, with nothing after it:
 
 <solution>the answer</solution>
 """
+_NAMED = """\
+You solve the user's task. First you may think: <think>your reasoning</think>
+
+{calls}\
+When you know the answer, write it as plain text without {block}: that ends the conversation.
+"""
+_EXECUTE_CALLS = """\
+To use tools, write one block with a JSON array of calls, then stop:
+
+{example}
+
+The tools, with their arguments:
+
+{tools}
+
+Rules for a block:
+- Every call is one JSON object with exactly the keys "name" and "args", in double quotes.
+- Inside a string write \\" for a quote and \\n for a line break.
+- The calls of a block run at once, so none can use the result of another. One bad call stops the whole block.
+- Stop after </execute> and wait: the results come in the order of the calls, as
+  <results>[{{"tool":...,"status":"success" or "failure","content":...}}]</results>. After a failure read the cause,
+  correct the call and write it again.
+- Never write <results> yourself, and no block inside <think>: it is not run.
+
+"""
+_HERMES_CALLS = """\
+To use a tool, write a call in this form, several if they do not need each other, and then end your turn:
+
+{example}
+
+The tools, with their arguments:
+
+{tools}
+
+Rules for a call:
+- It is one JSON object with exactly the keys "name" and "arguments", in double quotes.
+- Inside a string write \\" for a quote and \\n for a line break.
+- Each result comes as <tool_response>{{"name":...,"status":"success" or "failure","content":...}}</tool_response>.
+  After a failure read the cause, correct the call and write it again.
+- Never write <tool_response> yourself, and no call inside <think>: it is not run.
+
+"""
+
+RenderCalls = Callable[[Sequence[ToolCall]], str]
 
 
 def tags_prompt(tools: Sequence[Tool]) -> str:
@@ -40,6 +84,24 @@ def tags_prompt(tools: Sequence[Tool]) -> str:
         return _TAGS.format(calls="")
     calls = "\n\n".join(_tags_tool(tool) for tool in tools)
     return _TAGS.format(calls=_TAGS_CALLS.format(calls=calls, first=tools[0].name))
+
+
+def execute_prompt(tools: Sequence[Tool], render: RenderCalls) -> str:
+    """The system prompt of the ``execute`` dialect; ``render`` writes the example."""
+    return _named_prompt(_EXECUTE_CALLS, tools, render, "a block")
+
+
+def hermes_prompt(tools: Sequence[Tool], render: RenderCalls) -> str:
+    """The system prompt of the ``hermes`` dialect; ``render`` writes the example."""
+    return _named_prompt(_HERMES_CALLS, tools, render, "a call")
+
+
+def _named_prompt(rules: str, tools: Sequence[Tool], render: RenderCalls, block: str) -> str:
+    if not tools:
+        return _NAMED.format(calls="", block="anything else")
+    example = render([ToolCall(tool.name, tool.example) for tool in tools[:2]])
+    lines = [f"{tool.name} {_describe_arguments(tool)}: {tool.description}" for tool in tools]
+    return _NAMED.format(calls=rules.format(example=example, tools="\n".join(lines)), block=block)
 
 
 def _tags_tool(tool: Tool) -> str:

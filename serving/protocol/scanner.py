@@ -1,9 +1,9 @@
 """The one incremental marker scanner. Every dialect's text is cut into tokens here, whatever its chunks.
 
 Invariants: the tokens of a text, with neighbouring text joined, do not depend on how it was cut; a text block closes
-at its first closer, a structured block at its first closer outside a JSON string; text leaves at once but for a suffix
-that may still grow into a marker; no character is looked at more often than a marker is long, so time is linear; a
-structured block keeps at most ``limit`` characters and overflows into one token.
+at its first closer, a structured block at its first closer outside a JSON string and outside a raw part; text leaves
+at once but for a suffix that may still grow into a marker; no character is looked at more often than a marker is long,
+so time is linear; a structured block keeps at most ``limit`` characters and overflows into one token.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from io import StringIO
 from typing import NamedTuple
 
@@ -56,32 +57,66 @@ class _Watch:
         return start if start >= 0 and text[start:] in self._prefixes else len(text)
 
 
+class _Table:
+    """What matters in each state, for one set of blocks."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.openers = {block.opener: block for block in blocks}
+        calls = [block.opener for block in blocks if block.structured]
+        self.watches: dict[str | None, _Watch] = {None: _Watch(self.openers)}  # by the opener of the open block
+        self.raw: dict[str, _Watch] = {}  # by the opener of the raw part
+        for block in blocks:
+            if not block.structured:
+                self.watches[block.opener] = _Watch([block.closer, *calls])
+                continue
+            self.watches[block.opener] = _Watch([block.closer, *(block.raw or ())[:1]], '"')
+            if block.raw is not None:
+                self.raw[block.raw[0]] = _Watch(block.raw[1:])
+
+
+_table = lru_cache(64)(_Table)  # every turn takes a new scanner, nearly always for the same blocks
+
+
 class Scanner:
     """Cuts one text, fed in chunks, into tokens."""
 
     def __init__(self, blocks: Sequence[Block], limit: int = BLOCK_LIMIT) -> None:
-        self._openers = {block.opener: block for block in blocks}
+        self._table = _table(tuple(blocks))
         self._limit = limit
-        calls = [block.opener for block in blocks if block.structured]
-        self._watches: dict[Block | None, _Watch] = {None: _Watch(self._openers)}
-        for block in blocks:
-            self._watches[block] = _Watch([block.closer], '"') if block.structured else _Watch([block.closer, *calls])
         self._block: Block | None = None
-        self._watch = self._watches[None]
+        self._structured = False  # whether the open block is
+        self._watch = self._table.watches[None]
         self._held = ""  # the fed but undecided suffix
         self._base = 0  # the offset of its first character
         self._body = StringIO()  # of the open structured block
         self._size = 0
         self._in_string = False
+        self._raw: _Watch | None = None  # what ends the open raw part
         self._tokens: list[Token] = []
 
     def feed(self, chunk: str) -> list[Token]:
         """The tokens that are certain now."""
+        if not self._held:
+            # Most chunks have nothing that matters in them, and there are very many.
+            if self._in_string:
+                if '"' not in chunk and "\\" not in chunk and len(chunk) <= self._limit - self._size:
+                    self._size += len(chunk)
+                    self._base += len(chunk)
+                    self._body.write(chunk)
+                    return []
+            elif not self._structured and chunk and "<" not in chunk:
+                self._base += len(chunk)
+                return [Token(TokenKind.TEXT, self._block, chunk, self._base)]
         text = self._held + chunk
         self._held = ""
         pos = 0
         while pos < len(text) and not self._held:
-            pos = self._read_string(text, pos) if self._in_string else self._read_outside(text, pos)
+            if self._in_string:
+                pos = self._read_string(text, pos)
+            elif self._raw is not None:
+                pos = self._read_raw(text, pos, self._raw)
+            else:
+                pos = self._read_outside(text, pos)
         self._base += pos
         return self._take()
 
@@ -114,11 +149,22 @@ class Scanner:
             self._held = text[end:]  # empty, or a backslash
         return end
 
+    def _read_raw(self, text: str, pos: int, watch: _Watch) -> int:
+        """Consume a raw part up to and including its closer, as far as it has arrived."""
+        found = watch.pattern.search(text, pos)
+        end = watch.held_from(text, pos) if found is None else found.end()
+        self._put(text[pos:end], self._base + pos)
+        if found is None:
+            self._held = text[end:]
+        else:
+            self._raw = None
+        return end
+
     def _read_outside(self, text: str, pos: int) -> int:
-        """Consume up to and including the next thing that matters outside JSON strings."""
+        """Consume up to and including the next thing that matters outside JSON strings and raw parts."""
         ahead = pos
         while (found := self._watch.pattern.search(text, ahead)) and self._nested(found[0]):
-            self._emit(TokenKind.NESTED, self._openers[found[0]], found[0], self._base + found.start())
+            self._emit(TokenKind.NESTED, self._table.openers[found[0]], found[0], self._base + found.start())
             ahead = found.end()
         if found is None:
             end = self._watch.held_from(text, ahead)
@@ -126,13 +172,14 @@ class Scanner:
             self._held = text[end:]
             return end
         mark, start, end = found[0], found.start(), found.end()
-        if mark == '"':
-            self._in_string = True
+        if mark == '"' or mark in self._table.raw:
+            self._in_string = mark == '"'
+            self._raw = self._table.raw.get(mark)
             self._put(text[pos:end], self._base + pos)
             return end
         self._put(text[pos:start], self._base + pos)
         if self._block is None:
-            self._enter(self._openers[mark])
+            self._enter(self._table.openers[mark])
             self._emit(TokenKind.OPEN, self._block, mark, self._base + start)
         else:
             if self._size <= self._limit:
@@ -142,11 +189,12 @@ class Scanner:
 
     def _nested(self, mark: str) -> bool:
         """Whether a mark found in the current state is a call's opener inside a text block."""
-        return self._block is not None and not self._block.structured and mark != self._block.closer
+        return self._block is not None and not self._structured and mark != self._block.closer
 
     def _enter(self, block: Block | None) -> None:
         self._block = block
-        self._watch = self._watches[block]
+        self._structured = block is not None and block.structured
+        self._watch = self._table.watches[None if block is None else block.opener]
         self._body = StringIO()
         self._size = 0
 
@@ -154,7 +202,7 @@ class Scanner:
         """Text of the current state that is certain: on its way at once, or into the body."""
         if not text:
             return
-        if self._block is None or not self._block.structured:
+        if not self._structured:
             self._emit(TokenKind.TEXT, self._block, text, offset + len(text))
             return
         room = self._limit - self._size

@@ -27,7 +27,7 @@ Path = tuple[str | int, ...]
 _BLANK = re.compile(r"[ \t\n\r]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?P<real>(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*+')
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS = {"true": True, "false": False, "null": None}
@@ -67,7 +67,7 @@ def _plain_enough(text: str) -> bool:
         text.count("{") + text.count("[") <= MAX_DEPTH
         and "\\ud" not in text
         and "\\uD" not in text
-        and (text.isascii() or not _SURROGATE.search(text))
+        and (text.isascii() or not SURROGATE.search(text))
     )
 
 

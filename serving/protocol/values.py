@@ -7,8 +7,8 @@ in exactly one ``ToolResult``. Rejection codes are one closed enum shared by the
 from __future__ import annotations
 
 import json
+import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,10 +23,12 @@ class RejectionCode(StrEnum):
     """Why a call was refused. Closed: a new cause is a new member here, nowhere else."""
 
     MALFORMED_JSON = "malformed_json"
+    MALFORMED_CALL = "malformed_call"  # the function and parameter tags of a call do not stand as they must
     DUPLICATE_KEY = "duplicate_key"
     NON_FINITE_NUMBER = "non_finite_number"
     LONE_SURROGATE = "lone_surrogate"
     NOT_AN_OBJECT = "not_an_object"
+    NOT_AN_ARRAY = "not_an_array"  # the calls of one block stand in an array
     UNKNOWN_TOOL = "unknown_tool"
     FOREIGN_TYPE = "foreign_type"  # the body's type is not the tag's, or not this queue's
     MISSING_KEY = "missing_key"
@@ -97,7 +99,7 @@ _SYNTHETIC_ID = re.compile(r"call_cw_[0-9a-f]{32}")
 
 def new_call_id() -> str:
     """A unique id for a call whose dialect or wire gives none. At most 40 characters, the least that a vendor takes."""
-    return f"call_cw_{uuid.uuid4().hex}"
+    return f"call_cw_{os.urandom(16).hex()}"
 
 
 def is_synthetic_id(call_id: str) -> bool:

@@ -61,7 +61,8 @@ def _refused(call: ToolCall | Rejection, tools: Sequence[Tool]) -> ToolResult:
         raise WireError(
             f"the call {call.id[:80]!r} of {call.name[:80]!r} has no result: give it one, also if cancelled"
         )
-    content = compact_json(rejection_fields(call, tools))
+    schema = next((tool.input_schema for tool in tools if tool.name == call.tool), None)
+    content = compact_json(rejection_fields(call, schema))
     return ToolResult(call.call_id, call.tool or "unknown", ResultStatus.FAILURE, content)
 
 

@@ -126,3 +126,24 @@ def test_a_half_character_is_held_back(codec: Codec) -> None:
     assert decoder.push(ids) == "😀"
     assert decoder.push(ids) == ""
     assert Decoder(codec).push(ids[:-1], final=True) == "\ufffd"
+
+
+TURNS = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_a_message_behind_the_assistants_turn_closes_it_once(codec: Codec) -> None:
+    tokenizer: Any = copy.deepcopy(codec.tokenizer)
+    tokenizer.chat_template = TURNS
+    framed = Codec(tokenizer)
+    content = framed.encode("<|end|><|user|>results")
+    cut_off = framed.message("user", content, ended=False)
+    assert framed.decode(cut_off) == "<|end|>\n<|user|><|end|><|user|>results<|end|>\n<|assistant|>"
+    assert framed.message("user", content, ended=True) == cut_off[1:]
+    assert cut_off.count(tokenizer.eos_token_id) == 2  # the two of the frame; the content's is plain text
+    assert framed.message("tool", [], ended=True) == framed.markers("\n<|tool|><|end|>\n<|assistant|>")
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="template"):
+        Codec(tokenizer).message("user", [], ended=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callwright.serving.protocol import Event, EventType, Parser, Tool, get_dialect, parse
+from callwright.serving.protocol import Event, EventType, Parser, Tool, ToolCall, get_dialect, parse
 from callwright.serving.protocol.tools import CODE
 from callwright.serving.protocol.values import RejectionCode as Code
 
@@ -429,3 +429,14 @@ def test_what_is_written_is_what_is_read(command: str, thought: str, ascii_only:
     assert parser.calls[0].arguments == {"code_command": command}
     assert [content for kind, content, _ in events if kind == "think"] == ([thought] if thought.strip() else [])
     assert parser.consumed == len(text)
+
+
+def test_what_is_rendered_is_the_exact_queue_body_in_its_tag() -> None:
+    call = ToolCall("code", {"code_command": "echo '</code>' é"})
+    text = get_dialect("tags").render_call(call)
+    assert text == f"<code>{call.body().decode()}</code>"
+    parser, _ = run([text, get_dialect("tags").render_solution("4")])
+    assert [parsed.body() for parsed in parser.calls] == [call.body()]
+    for calls in ([], [call, call], [ToolCall("think", {})], [ToolCall("a><b", {})]):
+        with pytest.raises(ValueError, match="no words"):
+            get_dialect("tags").render_calls(calls)

@@ -6,12 +6,13 @@ import re
 
 import pytest
 
-from callwright.serving.protocol import Parser, Tool, ToolCall, get_dialect, validate
+from callwright.serving.protocol import Dialect, Parser, Tool, ToolCall, get_dialect, validate
 from callwright.serving.protocol.tools import CODE, DEFAULT_TOOLS
 
 pytestmark = pytest.mark.unit
 
 TAGS = get_dialect("tags")
+NAMED = [get_dialect("execute"), get_dialect("hermes")]
 
 CLOCK = Tool(
     name="clock",
@@ -71,3 +72,29 @@ def test_without_tools_there_is_no_word_of_calls() -> None:
     assert "<solution>" in prompt
     assert "call" not in prompt
     assert "tool" not in prompt
+
+
+@pytest.mark.parametrize("dialect", NAMED, ids=lambda dialect: dialect.name)
+def test_named_calls_are_shown_as_they_are_accepted(dialect: Dialect) -> None:
+    prompt = dialect.system_prompt(DEFAULT_TOOLS)
+    example = dialect.render_calls([ToolCall(tool.name, tool.example) for tool in DEFAULT_TOOLS[:2]])
+    assert example in prompt
+    parser = Parser(dialect.name, DEFAULT_TOOLS)
+    parser.feed(example)
+    parser.close()
+    assert [(call.name, call.arguments) for call in parser.calls] == [(t.name, t.example) for t in DEFAULT_TOOLS[:2]]
+    for tool in DEFAULT_TOOLS:
+        assert f"{tool.name} (" in prompt
+        assert tool.description in prompt
+    assert "k: integer from 1 to 10" in prompt
+    assert all(block.opener in prompt for block in dialect.blocks(DEFAULT_TOOLS))
+    assert len(prompt.splitlines()) <= 35
+    assert max(map(len, prompt.splitlines())) <= 150
+
+
+@pytest.mark.parametrize("dialect", NAMED, ids=lambda dialect: dialect.name)
+def test_named_dialects_without_tools_have_no_word_of_calls(dialect: Dialect) -> None:
+    prompt = dialect.system_prompt([])
+    assert "call" not in prompt
+    assert "tool" not in prompt
+    assert "plain text" in prompt

@@ -6,28 +6,19 @@ same tool; the solution ends the conversation.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect
+from callwright.serving.protocol.grammar import Rules
 from callwright.serving.protocol.prompts import tags_prompt
-from callwright.serving.protocol.rendering import (
-    MAX_CHARS,
-    MIN_CHARS,
-    Rendered,
-    bounded_json,
-    record_of,
-    rejection_fields,
-    shown_fields,
-)
+from callwright.serving.protocol.rendering import PLAIN_NAME, bounded_json
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.validation import validate
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
 
 _FIXED = {"think": Role.THINK, "solution": Role.ANSWER, "tool_result": Role.RESULT}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class Tags(Dialect):
@@ -35,43 +26,54 @@ class Tags(Dialect):
 
     name = "tags"
     default_tools = DEFAULT_TOOLS
+    calls_per_turn = 1
+    call_blocks_per_turn = 1
+    answer_open = "<solution>"
+    answer_close = "</solution>"
     result_open = "<tool_result>"
     result_close = "</tool_result>\n"
-    call_blocks_per_turn = 1
 
-    def blocks(self, tools: Sequence[Tool]) -> tuple[Block, ...]:
-        names = [tool.name for tool in tools]
+    def blocks(self, tools: Sequence[Tool] | None) -> tuple[Block, ...]:
+        names = [tool.name for tool in self._known(tools)]
         for name in names:
-            if not _NAME.fullmatch(name) or name in _FIXED or names.count(name) > 1:
+            if not _may_be_tag(name) or names.count(name) > 1:
                 raise ValueError(
                     f"a tool cannot have the tag {name!r}: a name like one of {', '.join(_FIXED)}, used "
                     "twice, or not letters, digits, '_' and '-'"
                 )
-        roles = {**_FIXED, **dict.fromkeys(names, Role.CALL)}
-        return tuple(Block(name, role, f"<{name}>", f"</{name}>") for name, role in roles.items())
+        fixed = [Block(name, role, f"<{name}>", f"</{name}>") for name, role in _FIXED.items()]
+        return (*fixed, *(Block(name, Role.CALL, f"<{name}>", f"</{name}>", tool=name) for name in names))
 
-    def read_calls(self, block: Block, body: str, tools: Sequence[Tool]) -> Sequence[ToolCall] | Rejection:
-        verdict = validate(body, tools, expected=block.name)
+    def read_calls(self, block: Block, body: str, tools: Sequence[Tool] | None) -> Sequence[ToolCall] | Rejection:
+        verdict = validate(body, tools, expected=block.tool)
         return verdict if isinstance(verdict, Rejection) else [verdict]
+
+    def call_schema(self, tool: str | None, tools: Sequence[Tool] | None) -> Mapping[str, Any] | None:
+        return next((known.body_schema for known in self._known(tools) if known.name == tool), None)
 
     def system_prompt(self, tools: Sequence[Tool]) -> str:
         return tags_prompt(tools)
 
-    def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
-        fields = record_of(record)
-        if fields is None:
-            return _rendered(tool, True, {"text": record.decode(errors="replace")}, max_chars)
-        named = fields.get("type")
-        name = named if isinstance(named, str) and _NAME.fullmatch(named) else tool
-        return _rendered(name, fields.get("status") != "ok", shown_fields(fields), max_chars)
+    def grammar(self, tools: Sequence[Tool] | None) -> str:
+        rules = Rules()
+        bodies = {tool.name: rules.value(tool.body_schema) for tool in self._known(tools)}
+        calls = [f'"<{name}>" {body} "</{name}>"' for name, body in bodies.items()]
+        return rules.turn(" | ".join([*calls, '"<solution>" text "</solution>"']))
 
-    def render_rejection(self, rejection: Rejection, tools: Sequence[Tool], max_chars: int = MAX_CHARS) -> Rendered:
-        return _rendered(rejection.tool, True, rejection_fields(rejection, tools), max_chars)
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        if len(calls) != 1 or not _may_be_tag(calls[0].name):
+            raise ValueError(f"this dialect has no words for the calls of {', '.join(call.name for call in calls)}")
+        (call,) = calls
+        return f"<{call.name}>{call.body().decode()}</{call.name}>"
+
+    def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
+        kind = "error" if error else "result"
+        prefix = f"[{tool}-{kind}] " if tool and PLAIN_NAME.fullmatch(tool) else f"[{kind}] "
+        return prefix + bounded_json(fields, max_chars - len(prefix))
+
+    def _known(self, tools: Sequence[Tool] | None) -> Sequence[Tool]:
+        return self.default_tools if tools is None else tools
 
 
-def _rendered(tool: str | None, error: bool, fields: dict[str, Any], max_chars: int) -> Rendered:
-    kind = "error" if error else "result"
-    if max_chars < MIN_CHARS:
-        raise ValueError(f"a result needs at least {MIN_CHARS} characters")
-    prefix = f"[{tool}-{kind}] " if tool else f"[{kind}] "
-    return Rendered(prefix + bounded_json(fields, max_chars - len(prefix)), error)
+def _may_be_tag(name: str) -> bool:
+    return PLAIN_NAME.fullmatch(name) is not None and name not in _FIXED
