@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from callwright.envs.tasks.world import WorldSpec, number, word
+from callwright.envs.tasks.world import LETTERS, WorldSpec
 from callwright.serving.engines.codec import Codec
 
 WORDS = ("code", "owner", "power", "modulo", "mod", "times", "plus", "the", "of", "to", "find", "what", "is", "for")
@@ -16,6 +16,8 @@ MARKS = (" ", " ", " ", ". ", ", ", "? ", ": ")
 PIECES = (4, 14)  # of one text: at least, at most
 REPEAT, BACKWARDS = "repeat {}", "repeat backwards {}"
 BACKWARDS_SHARE = 0.25
+DIGITS = "0123456789"
+AGAIN = 0.25  # chance of a symbol to be the one before it: in a run of equal symbols, what comes next says little
 
 
 def copying_rows(codec: Codec, spec: WorldSpec, n: int, seed: object) -> list[dict[str, list[int]]]:
@@ -49,8 +51,15 @@ def _text(rng: random.Random, spec: WorldSpec, *, words: bool) -> str:
         if kind == 0:
             pieces.append(rng.choice(WORDS))
         elif kind == 1:
-            pieces.append(str(number(rng, rng.randint(1, max(spec.code_digits)))))
+            pieces.append(_run(rng, DIGITS, rng.randint(1, max(spec.code_digits))))
         else:
-            pieces.append(word(rng, rng.randint(2, max(spec.name_length))))
+            pieces.append(_run(rng, LETTERS, rng.randint(2, max(spec.name_length))))
         pieces.append(rng.choice(MARKS) if words else " ")
     return "".join(pieces).strip()
+
+
+def _run(rng: random.Random, symbols: str, length: int) -> str:
+    run = [rng.choice(symbols)]
+    while len(run) < length:
+        run.append(run[-1] if rng.random() < AGAIN else rng.choice(symbols))
+    return "".join(run)
