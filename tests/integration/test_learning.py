@@ -20,7 +20,7 @@ def test_a_short_run_learns_to_call_tools(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     monkeypatch.setenv("AZURE_CLIENT_SECRET", SECRET)
-    words = ["grpo.steps=14", "eval.n=210", "eval.n_slices=0", "checkpoint.every=0"]
+    words = ["grpo.steps=8", "eval.n=210", "eval.n_slices=0", "checkpoint.every=0"]
     run = train(load_config("quickstart", words))
     summary = json.loads((run / "summary.json").read_text())
 
@@ -30,8 +30,8 @@ def test_a_short_run_learns_to_call_tools(tmp_path: Path, monkeypatch: pytest.Mo
     assert after["valid_call_rate"] >= 0.95
     assert after["n_scored"] == after["n_total"] == 210
     assert summary["outcomes"]["infra_fault"] == summary["outcomes"]["late"] == 0
-    assert summary["updates"] == 28
-    # The answers are random numbers: without a call there is nothing to know.
+    assert summary["updates"] == 16
+    # Two families of eight need no call; the other answers are random, and without a call there is nothing to know.
     assert summary["closed_book"]["after"] <= 0.35
     assert (run / "figures" / "success.png").stat().st_size > 10_000
     for file in run.rglob("*"):
