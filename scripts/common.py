@@ -22,7 +22,8 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="W
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Config values, YAML syntax.")]
 
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
-_EXTRAS = {"torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"}
+_TRAIN = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf")
+_EXTRAS = dict.fromkeys(_TRAIN, "train") | dict.fromkeys(("starlette", "uvicorn", "prometheus_client"), "serve")
 
 
 def config_from_words(words: Sequence[str], default: str) -> Config:
@@ -58,8 +59,8 @@ def train_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] in _EXTRAS:
-            raise UserError(f"this needs {error.name}: pip install 'callwright[train]', or make quickstart") from None
+        if error.name and (extra := _EXTRAS.get(error.name.split(".")[0])):
+            raise UserError(f"this needs {error.name}: pip install 'callwright[{extra}]', or make quickstart") from None
         raise
 
 

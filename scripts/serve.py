@@ -1,0 +1,15 @@
+"""``callwright serve``: one checkpoint behind the vendors' APIs, for any client or agent that takes a base URL."""
+
+from __future__ import annotations
+
+from callwright.scripts.common import Overrides, config_of_checkpoint, train_extra
+from callwright.scripts.eval import CheckpointArgument, ConfigOption
+
+
+def serve(checkpoint: CheckpointArgument, overrides: Overrides = None, config: ConfigOption = None) -> None:
+    """Serve a checkpoint over HTTP (serve.port=8000 serve.record=DIR): OpenAI, Anthropic, Gemini and Ollama APIs."""
+    resolved = config_of_checkpoint(checkpoint, overrides or [], config)
+    with train_extra():
+        from callwright.training.serve import serve as run_server
+
+        run_server(resolved)

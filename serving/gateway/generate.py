@@ -1,0 +1,278 @@
+"""The one way from a request to a reply: prompt ids, one turn of the engine, what the client gets of it.
+
+Invariants: a conversation that goes on from a served turn keeps that turn's ids, and only the new messages are
+rendered; anything else is rendered whole, and counted; whatever happens, the conversation's events say how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Engine, EngineError, FinishReason
+from callwright.serving.gateway import log
+from callwright.serving.gateway.errors import ApiError, Problem
+from callwright.serving.gateway.feed import Feed, joined
+from callwright.serving.gateway.history import Given, History, Segment, Turn
+from callwright.serving.gateway.intake import Ask
+from callwright.serving.gateway.meters import Meters
+from callwright.serving.gateway.prompt import Prompter
+from callwright.serving.gateway.reading import ClientParser, Piece, Pieces, Think
+from callwright.serving.gateway.recorder import Record, Recorder
+from callwright.serving.gateway.settings import GatewaySettings
+from callwright.serving.progress import log as say
+from callwright.serving.protocol import Event
+from callwright.serving.protocol.conversation import Message, MessageRole, Text
+from callwright.serving.protocol.dialects import get_dialect
+from callwright.serving.protocol.values import Rejection, ToolCall
+from callwright.serving.turn import Turn as Taken
+from callwright.serving.turn import turn as take_turn
+from callwright.serving.wires.base import WireFormat
+from callwright.serving.wires.server import Finish, Usage
+
+Emit = Callable[[list[Piece]], Awaitable[None]]
+_KEY_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What stands behind the gateway. ``explain``: whether the system prompt tells of the dialect and its tools."""
+
+    engine: Engine
+    codec: Codec
+    name: str
+    context: int
+    dialect: str = "tags"
+    explain: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """One reply, ready to be sampled. ``left`` says that the client did not wait for it."""
+
+    ask: Ask
+    before: Turn | None
+    covered: int  # messages that ``before`` answers for
+    given: Given
+    prefix: str  # what the turn must start with
+    room: int
+    left: bool = False
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return (*(self.before.segments if self.before else ()), self.given)
+
+    @property
+    def ids(self) -> list[int]:
+        return [*(self.before.ids if self.before else ()), *self.given]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One reply, whole."""
+
+    message: Message
+    thinking: str
+    finish: Finish
+    usage: Usage
+    stopped_by: str | None
+
+
+class Gateway:
+    """One served model: its conversations, and the replies in the making."""
+
+    def __init__(self, served: Served, settings: GatewaySettings, meters: Meters, recorder: Recorder | None) -> None:
+        self.served, self.settings, self.meters = served, settings, meters
+        self._recorder = recorder
+        self._dialect = get_dialect(served.dialect)
+        self._prompter = Prompter(served.codec, served.dialect, explain=served.explain)
+        self._history = History(settings.conversations, served.engine.release)
+        self._in_flight = 0
+
+    def plan(self, ask: Ask) -> Plan:
+        """Everything that can be refused is refused here. Raises ApiError."""
+        before, covered = self._history.find(ask.tools, ask.messages)
+        if before is None:
+            given = self._prompter.whole(ask.messages, ask.tools)
+        else:
+            said, rest = ask.messages[covered - 1], ask.messages[covered:]
+            ended = before.ids[-1] in self.served.codec.eos
+            given = self._prompter.following(said, rest, ended=ended)
+        prefix = self._prefix(ask)
+        given += self.served.codec.markers(prefix) if prefix else []
+        plan = Plan(ask, before, covered, tuple(given), prefix, 0)
+        plan.room = self.served.context - len(plan.ids)
+        if plan.room <= 0:
+            raise _too_long(ask.fmt, len(plan.ids), self.served.context)
+        if ask.max_tokens is not None:
+            plan.room = min(plan.room, ask.max_tokens)
+        try:
+            ClientParser(self.served.dialect, ask.tools)
+        except ValueError as error:  # names that the dialect cannot write
+            raise ApiError(Problem.INVALID, f"tools: {error}", "tools") from None
+        return plan
+
+    async def run(self, plan: Plan, emit: Emit | None = None) -> Answer:
+        """Sample the reply; with ``emit`` its pieces leave as they come. Raises ApiError."""
+        if self._in_flight >= self.settings.at_once:
+            raise ApiError(Problem.BUSY, "server busy, please try again. maximum pending requests exceeded")
+        self._in_flight += 1
+        conversation, number = self._history.begin(plan.before)
+        events = log.asked(plan.ask.messages[plan.covered :])
+        done: Turn | None = None
+        outcome, cause = "infra_fault", ""
+        try:
+            with self.meters.reply(plan.ask.fmt, how=self._how(plan)) as meter:
+                answer, done = await self._sample(plan, emit, events, conversation, number)
+                outcome = "served"
+                meter.usage(answer.usage)
+                return answer
+        except asyncio.CancelledError:
+            outcome, cause = "cancelled", "the client left" if plan.left else "the server stopped"
+            events += log.cancelled(interrupted=not plan.left)
+            raise
+        except EngineError as error:
+            cause = str(error)
+            events.append(log.failed(cause))
+            say(f"gateway: {cause}")
+            raise ApiError(Problem.INTERNAL, "The model failed to answer this request.") from error
+        finally:
+            self._in_flight -= 1
+            self._history.end(conversation, done, plan.ask.tools, plan.ask.messages)
+            if self._recorder is not None:
+                segments = done.segments if done else plan.segments
+                self._recorder.write(Record(conversation, number, segments, events, outcome, cause, plan.ask.model))
+
+    async def _sample(
+        self, plan: Plan, emit: Emit | None, events: list[Event], conversation: str, number: int
+    ) -> tuple[Answer, Turn]:
+        started = time.monotonic()
+        ask, served = plan.ask, self.served
+        parser = ClientParser(served.dialect, ask.tools, ask.stop, ask.one_call)
+        parser.feed(plan.prefix)
+        reader = Pieces(parser, served.dialect, ask.tools)
+        feed = Feed() if emit is not None else None
+        watched = feed.put if feed is not None else _ignore if ask.stop else None
+        work = asyncio.ensure_future(
+            take_turn(
+                served.engine,
+                served.codec,
+                parser,
+                plan.ids,
+                max_new_tokens=plan.room,
+                sampling=ask.sampling,
+                key=(secrets.randbits(_KEY_BITS) if ask.seed is None else ask.seed % (1 << _KEY_BITS)),
+                session=conversation,
+                on_event=watched,
+            )
+        )
+        pieces: list[Piece] = []
+        heard: list[Event] = []
+        try:
+            if emit is not None and feed is not None:
+                await self._stream(work, feed, heard, reader, pieces, emit)
+            taken = await work
+        except BaseException:
+            events += log.sampled(heard, ended=False)  # what the client saw of it
+            raise
+        finally:
+            if not work.done():
+                work.cancel()
+                with contextlib.suppress(asyncio.CancelledError, EngineError):
+                    await work
+        if emit is None:
+            pieces = joined([piece for event in taken.events for piece in reader.of(event)])
+        answer = self._answer(plan, taken, parser, pieces)
+        seconds = time.monotonic() - started
+        before = plan.before
+        turn = Turn(
+            conversation,
+            number,
+            (*plan.segments, taken.completion),
+            answer.message,
+            answer.usage.input + (before.input_tokens if before else 0),
+            answer.usage.output + (before.output_tokens if before else 0),
+            seconds + (before.seconds if before else 0.0),
+        )
+        events += log.sampled(taken.events, ended=answer.finish is not Finish.CALLS)
+        events.append(log.metric(answer.usage, seconds, turn))
+        return answer, turn
+
+    async def _stream(
+        self,
+        work: asyncio.Future[Taken],
+        feed: Feed,
+        heard: list[Event],
+        reader: Pieces,
+        pieces: list[Piece],
+        emit: Emit,
+    ) -> None:
+        """Hand out what comes until the turn is over; what comes within one pause leaves together."""
+        work.add_done_callback(lambda _: feed.wake())
+        pause = self.settings.flush_ms / 1000
+        while True:
+            over = work.done()  # asked before the batch is taken: then nothing can follow it
+            events = await feed.batch()
+            heard += events
+            batch = joined([piece for event in events for piece in reader.of(event)])
+            if batch:
+                pieces += batch
+                await emit(batch)
+            if over:
+                return
+            if work.done():
+                feed.wake()
+            elif pause:
+                await asyncio.wait({work}, timeout=pause)
+
+    def _answer(self, plan: Plan, taken: Taken, parser: ClientParser, pieces: Sequence[Piece]) -> Answer:
+        spoken: list[Text | ToolCall | Rejection] = []
+        for piece in joined(list(pieces)):
+            if not isinstance(piece, Think):
+                spoken.append(Text(piece) if isinstance(piece, str) else piece)
+        thinking = "".join(piece.text for piece in pieces if isinstance(piece, Think))
+        sampled = len(taken.completion.ids)
+        reasoning = min(sampled, len(self.served.codec.encode(thinking))) if thinking else 0
+        cut = taken.completion.reason is FinishReason.LENGTH and not parser.turn_over
+        called = any(not isinstance(part, Text) for part in spoken)
+        finish = Finish.LENGTH if cut else Finish.CALLS if called else Finish.STOP
+        message = Message(MessageRole.ASSISTANT, tuple(spoken), truncated=cut)
+        return Answer(message, thinking, finish, Usage(len(plan.ids), sampled, reasoning), parser.stopped_by)
+
+    def _prefix(self, ask: Ask) -> str:
+        if not ask.forced:
+            return ""
+        name = ask.choice.names[0] if len(ask.choice.names) == 1 else None
+        name = ask.tools[0].name if len(ask.tools) == 1 else name
+        try:
+            return self._dialect.force_call(name)
+        except ValueError as error:
+            raise ApiError(Problem.INVALID, f"tool_choice: {error}", "tool_choice") from None
+
+    def _how(self, plan: Plan) -> str:
+        """How the context came about: for the count of histories that had to be rendered again."""
+        if plan.before is not None:
+            return "spliced"
+        return "rendered" if any(m.role is MessageRole.ASSISTANT for m in plan.ask.messages) else "new"
+
+
+def _too_long(fmt: WireFormat, tokens: int, context: int) -> ApiError:
+    if fmt is WireFormat.ANTHROPIC:
+        message = f"prompt is too long: {tokens} tokens > {context} maximum"
+    elif fmt is WireFormat.GEMINI:
+        message = f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({context})."
+    else:
+        message = (
+            f"This model's maximum context length is {context} tokens. However, your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages."
+        )
+    return ApiError(Problem.TOO_LONG, message, "input" if fmt is WireFormat.RESPONSES else "messages")
+
+
+def _ignore(event: Event) -> None:
+    """Who waits for the whole still wants a stop sequence to be seen with its token."""
