@@ -142,7 +142,9 @@ def build_app(served: Served, settings: GatewaySettings, key: str | None = None)
         Route("/v1/chat/completions", door.route(WireFormat.OPENAI), methods=post),
         Route("/v1/responses", door.route(WireFormat.RESPONSES), methods=post),
         Route("/v1/messages", door.route(WireFormat.ANTHROPIC), methods=post),
+        # Both versions of Gemini's address: its client's default has changed between releases.
         Route("/v1beta/models/{call}", door.route(WireFormat.GEMINI), methods=post),
+        Route("/v1/models/{call}", door.route(WireFormat.GEMINI), methods=post),
         Route("/api/chat", door.route(WireFormat.OLLAMA), methods=post),
         Route("/v1/models", door.models),
         Route("/metrics", door.metrics),
