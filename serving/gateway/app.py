@@ -29,6 +29,7 @@ from callwright.serving.gateway.settings import GatewaySettings
 from callwright.serving.progress import log
 from callwright.serving.wires.base import WireFormat
 
+SETTLE_S = 5.0
 KEY_VARIABLE = "CALLWRIGHT_API_KEY"
 _GEMINI_CALLS = {"generateContent": False, "streamGenerateContent": True}
 
@@ -134,6 +135,7 @@ def build_app(served: Served, settings: GatewaySettings, key: str | None = None)
         try:
             yield
         finally:
+            await gateway.idle(within=SETTLE_S)  # replies that were cut off have yet to say so in the record
             if recorder is not None:
                 recorder.close()
 

@@ -94,6 +94,12 @@ class Gateway:
         self._history = History(settings.conversations, served.engine.release)
         self._in_flight = 0
 
+    async def idle(self, within: float) -> None:
+        """Returns once no reply is in the making, or after so many seconds."""
+        deadline = time.monotonic() + within
+        while self._in_flight and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
     def plan(self, ask: Ask) -> Plan:
         """Everything that can be refused is refused here. Raises ApiError."""
         before, covered = self._history.find(ask.tools, ask.messages)

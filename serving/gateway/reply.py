@@ -37,18 +37,23 @@ class Reply(Response):
         head = Head(request_id, gateway.served.name, int(time.time()))
         self._writer: StreamWriter = stream_writer(self._fmt, head)
         self._chunks = 0
+        self._started = False  # whether the first bytes are out
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = asyncio.ensure_future(self._answer(scope, receive, send))
         watch = asyncio.ensure_future(_leaving(receive))
+        stopped = False
         try:
             await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
             self._plan.left = not work.done()
-        finally:
-            for task in (work, watch):
-                task.cancel()
-            await asyncio.wait({work, watch})
-        if not work.cancelled():
+        except asyncio.CancelledError:  # the server was told to stop and waits no longer: the client is told so
+            stopped = True
+        for task in (work, watch):
+            task.cancel()
+        await asyncio.wait({work, watch})
+        if stopped:
+            await self._fail(ApiError(Problem.BUSY, "The server is shutting down."), scope, receive, send)
+        elif not work.cancelled():
             work.result()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,21 +70,17 @@ class Reply(Response):
                 await JSONResponse(body, headers=dict(headers(fmt, self._id)))(scope, receive, send)
         except ApiError as error:
             status = error.status(fmt)
-            await refusal(fmt, error, self._id)(scope, receive, send)
+            await self._fail(error, scope, receive, send)
         except Exception as error:
             log(f"gateway: {type(error).__name__}: {error}")
             raise
         self._gateway.meters.requests.labels(str(fmt), str(status)).inc()
 
     async def _stream(self, send: Send) -> None:
-        """Raises ApiError only as long as nothing was sent."""
-        started = False
-
         async def emit(pieces: list[Piece]) -> None:
-            nonlocal started
             chunks: list[Json] = []
-            if not started:
-                started = True
+            if not self._started:
+                self._started = True
                 await send(self._start())
                 chunks += self._writer.start()
             for piece in pieces:
@@ -89,20 +90,21 @@ class Reply(Response):
                     chunks += self._writer.text(piece) if isinstance(piece, str) else self._writer.call(piece)
             await self._send(send, chunks)
 
-        try:
-            answer = await self._gateway.run(self._plan, emit)
-        except ApiError as error:
-            if not started:
-                raise
-            await self._send(send, [error.chunk(self._fmt, self._chunks)], last=True)
-            return
-        if not started:
+        answer = await self._gateway.run(self._plan, emit)
+        if not self._started:
             await emit([])
         self._writer.stop_sequence = answer.stopped_by
         chunks = self._writer.end(answer.finish, answer.usage)
         if not self._plan.ask.show_usage:
             chunks = [chunk for chunk in chunks if chunk["choices"]]
         await self._send(send, chunks, last=True)
+
+    async def _fail(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        """A status of its own before the first byte, a last chunk behind it."""
+        if self._started:
+            await self._send(send, [error.chunk(self._fmt, self._chunks)], last=True)
+        else:
+            await refusal(self._fmt, error, self._id)(scope, receive, send)
 
     def _start(self) -> Message:
         kind = "application/json" if self._array else MEDIA_TYPES[self._fmt]
