@@ -37,6 +37,7 @@ from callwright.serving.wires.server import Finish, Usage
 
 Emit = Callable[[list[Piece]], Awaitable[None]]
 _KEY_BITS = 63
+CHUNKS_PER_S = 400  # of all streams together
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,6 @@ class Gateway:
     ) -> None:
         """Hand out what comes until the turn is over; what comes within one pause leaves together."""
         work.add_done_callback(lambda _: feed.wake())
-        pause = self.settings.flush_ms / 1000
         while True:
             over = work.done()  # asked before the batch is taken: then nothing can follow it
             events = await feed.batch()
@@ -233,8 +233,14 @@ class Gateway:
                 return
             if work.done():
                 feed.wake()
-            elif pause:
-                await asyncio.wait({work}, timeout=pause)
+            else:
+                await asyncio.wait({work}, timeout=self._pause)
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between two chunks of a stream. Each takes time from the engine's thread, so all streams share a number
+        of chunks a second."""
+        return max(self.settings.flush_ms / 1000, self._in_flight / CHUNKS_PER_S)
 
     def _answer(self, plan: Plan, taken: Taken, parser: ClientParser, pieces: Sequence[Piece]) -> Answer:
         spoken: list[Text | ToolCall | Rejection] = []

@@ -29,4 +29,8 @@ class GatewaySettings(BaseModel):
     conversations: int = Field(
         default=1024, gt=0, description="Turns remembered, whose tokens are spliced when the client goes on from them."
     )
-    flush_ms: int = Field(default=25, ge=0, description="Tokens of a stream that come within this time share a chunk.")
+    flush_ms: int = Field(
+        default=25,
+        ge=0,
+        description="Tokens of a stream that come within this time share a chunk; longer where there are many.",
+    )
