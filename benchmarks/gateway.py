@@ -77,7 +77,7 @@ async def _bare(engine: Any, codec: Any, streams: int, tokens: int, repeat: int)
 @contextmanager
 def _serving(engine: Any, codec: Any, context: int, flush_ms: int) -> Iterator[str]:
     from callwright.serving.gateway.app import build_app
-    from callwright.serving.gateway.generate import Served
+    from callwright.serving.gateway.plan import Served
     from callwright.serving.gateway.server import address, bind, server
     from callwright.serving.gateway.settings import GatewaySettings
 

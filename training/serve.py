@@ -6,7 +6,7 @@ from pathlib import Path
 
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.gateway.app import build_app
-from callwright.serving.gateway.generate import Served
+from callwright.serving.gateway.plan import Served
 from callwright.serving.gateway.server import address, bind, server
 from callwright.serving.models import load
 from callwright.serving.progress import log

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from callwright.serving.gateway.errors import ApiError, Problem
-from callwright.serving.gateway.generate import Gateway, Served
+from callwright.serving.gateway.generate import Gateway
 from callwright.serving.gateway.intake import read_ask, read_json, streamed
 from callwright.serving.gateway.meters import Meters
+from callwright.serving.gateway.plan import Plan, Served
 from callwright.serving.gateway.recorder import Recorder
 from callwright.serving.gateway.reply import Reply, internal, refusal
 from callwright.serving.gateway.settings import GatewaySettings
@@ -30,6 +32,7 @@ from callwright.serving.progress import log
 from callwright.serving.wires.base import WireFormat
 
 SETTLE_S = 5.0
+LONG_BODY = 64 * 1024
 KEY_VARIABLE = "CALLWRIGHT_API_KEY"
 _GEMINI_CALLS = {"generateContent": False, "streamGenerateContent": True}
 
@@ -72,10 +75,12 @@ class _Door:
             try:
                 self.admit(request)
                 wants = self._gemini(request) if fmt is WireFormat.GEMINI else None
-                ask = read_ask(fmt, read_json(await self.body(request)), self.gateway.settings)
-                ask = ask if wants is None else streamed(ask, wants)
-                array = fmt is WireFormat.GEMINI and ask.stream and request.query_params.get("alt") != "sse"
-                return Reply(self.gateway, self.gateway.plan(ask), request_id, array=array)
+                data = await self.body(request)
+                # A long conversation takes a while to encode, and the streams of others must not wait for it.
+                here = len(data) < LONG_BODY
+                plan = self._plan(fmt, data, wants) if here else await to_thread(self._plan, fmt, data, wants)
+                array = wants is True and request.query_params.get("alt") != "sse"
+                return Reply(self.gateway, plan, request_id, array=array)
             except ApiError as error:
                 found = error
             except Exception as error:
@@ -85,6 +90,10 @@ class _Door:
             return refusal(fmt, found, request_id)
 
         return answer
+
+    def _plan(self, fmt: WireFormat, data: bytes, stream: bool | None) -> Plan:
+        ask = read_ask(fmt, read_json(data), self.gateway.settings)
+        return self.gateway.plan(ask if stream is None else streamed(ask, stream))
 
     def _gemini(self, request: Request) -> bool:
         name, _, call = request.path_params["call"].rpartition(":")

@@ -1,7 +1,7 @@
 """The one way from a request to a reply: prompt ids, one turn of the engine, what the client gets of it.
 
-Invariants: a conversation that goes on from a served turn keeps that turn's ids, and only the new messages are
-rendered; anything else is rendered whole, and counted; whatever happens, the conversation's events say how it ended.
+Invariants: whatever happens, the conversation's events say how it ended, and its place in the engine is free again; an
+engine's failure is told to the log, not to the client.
 """
 
 from __future__ import annotations
@@ -13,64 +13,27 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from callwright.serving.engines.codec import Codec
-from callwright.serving.engines.engine import Engine, EngineError, FinishReason
+from callwright.serving.engines.engine import EngineError, FinishReason
 from callwright.serving.gateway import log
 from callwright.serving.gateway.errors import ApiError, Problem
 from callwright.serving.gateway.feed import Feed, joined
-from callwright.serving.gateway.history import Given, History, Segment, Turn
-from callwright.serving.gateway.intake import Ask
+from callwright.serving.gateway.history import History, Turn
 from callwright.serving.gateway.meters import Meters
-from callwright.serving.gateway.prompt import Prompter
+from callwright.serving.gateway.plan import Plan, Planner, Served
 from callwright.serving.gateway.reading import ClientParser, Piece, Pieces, Think
 from callwright.serving.gateway.recorder import Record, Recorder
 from callwright.serving.gateway.settings import GatewaySettings
 from callwright.serving.progress import log as say
 from callwright.serving.protocol import Event
 from callwright.serving.protocol.conversation import Message, MessageRole, Text
-from callwright.serving.protocol.dialects import get_dialect
 from callwright.serving.protocol.values import Rejection, ToolCall
 from callwright.serving.turn import Turn as Taken
 from callwright.serving.turn import turn as take_turn
-from callwright.serving.wires.base import WireFormat
 from callwright.serving.wires.server import Finish, Usage
 
 Emit = Callable[[list[Piece]], Awaitable[None]]
 _KEY_BITS = 63
 CHUNKS_PER_S = 400  # of all streams together
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What stands behind the gateway. ``explain``: whether the system prompt tells of the dialect and its tools."""
-
-    engine: Engine
-    codec: Codec
-    name: str
-    context: int
-    dialect: str = "tags"
-    explain: bool = True
-
-
-@dataclass(slots=True, eq=False)
-class Plan:
-    """One reply, ready to be sampled. ``left`` says that the client did not wait for it."""
-
-    ask: Ask
-    before: Turn | None
-    covered: int  # messages that ``before`` answers for
-    given: Given
-    prefix: str  # what the turn must start with
-    room: int
-    left: bool = False
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return (*(self.before.segments if self.before else ()), self.given)
-
-    @property
-    def ids(self) -> list[int]:
-        return [*(self.before.ids if self.before else ()), *self.given]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +53,8 @@ class Gateway:
     def __init__(self, served: Served, settings: GatewaySettings, meters: Meters, recorder: Recorder | None) -> None:
         self.served, self.settings, self.meters = served, settings, meters
         self._recorder = recorder
-        self._dialect = get_dialect(served.dialect)
-        self._prompter = Prompter(served.codec, served.dialect, explain=served.explain)
         self._history = History(settings.conversations, served.engine.release)
+        self.plan = Planner(served, self._history).plan
         self._in_flight = 0
 
     async def idle(self, within: float) -> None:
@@ -100,29 +62,6 @@ class Gateway:
         deadline = time.monotonic() + within
         while self._in_flight and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-
-    def plan(self, ask: Ask) -> Plan:
-        """Everything that can be refused is refused here. Raises ApiError."""
-        before, covered = self._history.find(ask.tools, ask.messages)
-        if before is None:
-            given = self._prompter.whole(ask.messages, ask.tools)
-        else:
-            said, rest = ask.messages[covered - 1], ask.messages[covered:]
-            ended = before.ids[-1] in self.served.codec.eos
-            given = self._prompter.following(said, rest, ended=ended)
-        prefix = self._prefix(ask)
-        given += self.served.codec.markers(prefix) if prefix else []
-        plan = Plan(ask, before, covered, tuple(given), prefix, 0)
-        plan.room = self.served.context - len(plan.ids)
-        if plan.room <= 0:
-            raise _too_long(ask.fmt, len(plan.ids), self.served.context)
-        if ask.max_tokens is not None:
-            plan.room = min(plan.room, ask.max_tokens)
-        try:
-            ClientParser(self.served.dialect, ask.tools)
-        except ValueError as error:  # names that the dialect cannot write
-            raise ApiError(Problem.INVALID, f"tools: {error}", "tools") from None
-        return plan
 
     async def run(self, plan: Plan, emit: Emit | None = None) -> Answer:
         """Sample the reply; with ``emit`` its pieces leave as they come. Raises ApiError."""
@@ -134,7 +73,7 @@ class Gateway:
         done: Turn | None = None
         outcome, cause = "infra_fault", ""
         try:
-            with self.meters.reply(plan.ask.fmt, how=self._how(plan)) as meter:
+            with self.meters.reply(plan.ask.fmt, how=plan.how) as meter:
                 answer, done = await self._sample(plan, emit, events, conversation, number)
                 outcome = "served"
                 meter.usage(answer.usage)
@@ -238,8 +177,8 @@ class Gateway:
 
     @property
     def _pause(self) -> float:
-        """Seconds between two chunks of a stream. Each takes time from the engine's thread, so all streams share a number
-        of chunks a second."""
+        """Seconds between two chunks of a stream. Each takes time from the engine's thread, so that the streams share a
+        number of chunks a second."""
         return max(self.settings.flush_ms / 1000, self._in_flight / CHUNKS_PER_S)
 
     def _answer(self, plan: Plan, taken: Taken, parser: ClientParser, pieces: Sequence[Piece]) -> Answer:
@@ -255,35 +194,6 @@ class Gateway:
         finish = Finish.LENGTH if cut else Finish.CALLS if called else Finish.STOP
         message = Message(MessageRole.ASSISTANT, tuple(spoken), truncated=cut)
         return Answer(message, thinking, finish, Usage(len(plan.ids), sampled, reasoning), parser.stopped_by)
-
-    def _prefix(self, ask: Ask) -> str:
-        if not ask.forced:
-            return ""
-        name = ask.choice.names[0] if len(ask.choice.names) == 1 else None
-        name = ask.tools[0].name if len(ask.tools) == 1 else name
-        try:
-            return self._dialect.force_call(name)
-        except ValueError as error:
-            raise ApiError(Problem.INVALID, f"tool_choice: {error}", "tool_choice") from None
-
-    def _how(self, plan: Plan) -> str:
-        """How the context came about: for the count of histories that had to be rendered again."""
-        if plan.before is not None:
-            return "spliced"
-        return "rendered" if any(m.role is MessageRole.ASSISTANT for m in plan.ask.messages) else "new"
-
-
-def _too_long(fmt: WireFormat, tokens: int, context: int) -> ApiError:
-    if fmt is WireFormat.ANTHROPIC:
-        message = f"prompt is too long: {tokens} tokens > {context} maximum"
-    elif fmt is WireFormat.GEMINI:
-        message = f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({context})."
-    else:
-        message = (
-            f"This model's maximum context length is {context} tokens. However, your messages resulted in {tokens} "
-            "tokens. Please reduce the length of the messages."
-        )
-    return ApiError(Problem.TOO_LONG, message, "input" if fmt is WireFormat.RESPONSES else "messages")
 
 
 def _ignore(event: Event) -> None:

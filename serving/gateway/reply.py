@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from callwright.serving.gateway.errors import ApiError, Problem, headers
-from callwright.serving.gateway.generate import Gateway, Plan
+from callwright.serving.gateway.generate import Gateway
+from callwright.serving.gateway.plan import Plan
 from callwright.serving.gateway.reading import Piece, Think
 from callwright.serving.progress import log
 from callwright.serving.wires.base import Json, WireFormat

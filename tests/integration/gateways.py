@@ -15,19 +15,22 @@ import httpx
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Completion, Engine, EngineError, FinishReason, Request
 from callwright.serving.gateway.app import build_app
-from callwright.serving.gateway.generate import Served
+from callwright.serving.gateway.plan import Served
 from callwright.serving.gateway.server import address, bind, server
 from callwright.serving.gateway.settings import GatewaySettings
 
 CONTEXT = 20_000
+FAILURE = EngineError("the scripted failure, with a secret in it")
 
 
 class Reciter:
     """An engine that says what ``answer`` makes of the context's text, token by token in a thread, each with a
     logprob of its own. An answer that is an exception fails the turn."""
 
-    def __init__(self, codec: Codec, answer: Callable[[str], str | Exception], delay: float = 0.0) -> None:
-        self.codec, self.answer, self.delay = codec, answer, delay
+    def __init__(
+        self, codec: Codec, answer: Callable[[str], str | Exception], delay: float = 0.0, fails_after: int | None = None
+    ) -> None:
+        self.codec, self.answer, self.delay, self.fails_after = codec, answer, delay, fails_after
         self.version = 3
         self.requests: list[Request] = []
         self.released: list[str] = []
@@ -61,6 +64,8 @@ class Reciter:
             if left.is_set() or len(ids) >= request.max_new_tokens:
                 break
             time.sleep(self.delay)
+            if len(ids) == self.fails_after:
+                raise FAILURE
             ids.append(token)
             if token in request.eos:
                 reason = FinishReason.EOS
@@ -70,9 +75,6 @@ class Reciter:
                 reason = FinishReason.STOP
                 break
         return Completion(tuple(ids), tuple(-i / 100 for i in range(len(ids))), reason, self.version)
-
-
-FAILURE = EngineError("the scripted failure, with a secret in it")
 
 
 @contextmanager

@@ -191,6 +191,30 @@ def test_a_failing_engine_is_an_internal_error_and_keeps_its_cause_to_itself(
     assert [event["type"] for event in trace["events"]] == ["user", "error"]
 
 
+@pytest.mark.parametrize("fmt", PATHS)
+def test_a_stream_that_had_begun_ends_with_the_vendors_error(fmt: str, codec: Codec) -> None:
+    path, body = PATHS[fmt]
+    if fmt == "gemini":
+        path = path.replace("generateContent", "streamGenerateContent")  # without alt=sse: one array
+    else:
+        body = {**body, "stream": True}
+    with gateway(Reciter(codec, lambda context: "word " * 9, 0.03, fails_after=12), codec) as url:
+        answer = httpx.post(url + path, json=body)
+    assert answer.status_code == 200
+    assert "secret" not in answer.text
+    if fmt == "gemini":
+        first, *_, last = answer.json()
+        assert first["candidates"][0]["content"]["parts"][0]["text"].startswith("w")
+    else:
+        lines = [line for line in answer.text.splitlines() if line and not line.startswith("event: ")]
+        assert len(lines) > 2
+        last = json.loads([line for line in lines if line != "data: [DONE]"][-1].removeprefix("data: "))
+    if fmt == "responses":
+        assert (last["type"], last["code"]) == ("error", "server_error")
+    else:
+        assert "failed" in error_of(fmt, last)
+
+
 def test_stop_sequences_and_limits_end_a_turn(codec: Codec, tmp_path: Path) -> None:
     with gateway(says(codec, "one STOP two"), codec, record=str(tmp_path)) as url:
         for stream in (False, True):
