@@ -26,6 +26,7 @@ from callwright.serving.gateway.settings import GatewaySettings
 from callwright.serving.progress import log as say
 from callwright.serving.protocol import Event
 from callwright.serving.protocol.conversation import Message, MessageRole, Text
+from callwright.serving.protocol.events import Spent, metric
 from callwright.serving.protocol.values import Rejection, ToolCall
 from callwright.serving.turn import Turn as Taken
 from callwright.serving.turn import turn as take_turn
@@ -134,19 +135,11 @@ class Gateway:
         if emit is None:
             pieces = joined([piece for event in taken.events for piece in reader.of(event)])
         answer = self._answer(plan, taken, parser, pieces)
-        seconds = time.monotonic() - started
-        before = plan.before
-        turn = Turn(
-            conversation,
-            number,
-            (*plan.segments, taken.completion),
-            answer.message,
-            answer.usage.input + (before.input_tokens if before else 0),
-            answer.usage.output + (before.output_tokens if before else 0),
-            seconds + (before.seconds if before else 0.0),
-        )
+        step = Spent(answer.usage.input, answer.usage.output, time.monotonic() - started)
+        total = step + plan.before.spent if plan.before else step
+        turn = Turn(conversation, number, (*plan.segments, taken.completion), answer.message, total)
         events += log.sampled(taken.events, ended=answer.finish is not Finish.CALLS)
-        events.append(log.metric(answer.usage, seconds, turn))
+        events.append(metric(step, total))
         return answer, turn
 
     async def _stream(

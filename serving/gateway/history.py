@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from callwright.serving.engines.engine import Completion
 from callwright.serving.protocol.conversation import Message, MessageRole, Text
+from callwright.serving.protocol.events import Spent
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall, ToolResult, compact_json
 
 Given = tuple[int, ...]
@@ -29,9 +30,7 @@ class Turn:
     number: int
     segments: tuple[Segment, ...]
     said: Message
-    input_tokens: int = 0  # of all turns together
-    output_tokens: int = 0
-    seconds: float = 0.0
+    spent: Spent  # by all turns together
 
     @property
     def ids(self) -> list[int]:

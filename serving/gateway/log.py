@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from callwright.serving.gateway.history import Turn
 from callwright.serving.protocol import Event, EventType
 from callwright.serving.protocol.conversation import Message, MessageRole, Text
 from callwright.serving.protocol.values import ResultStatus, ToolCall, compact_json
-from callwright.serving.wires.server import Usage
 
 _GROWING = (EventType.THINK, EventType.RESPOND)
 
@@ -47,13 +45,6 @@ def sampled(events: Iterable[Event], *, ended: bool) -> list[Event]:
     if ended and not any(event.type is EventType.END for event in found):
         found.append(Event(EventType.END))
     return found
-
-
-def metric(usage: Usage, seconds: float, turn: Turn) -> Event:
-    """What the turn took, and the conversation so far; durations in seconds."""
-    step = {"input": usage.input, "output": usage.output, "duration": seconds}
-    total = {"input": turn.input_tokens, "output": turn.output_tokens, "duration": turn.seconds}
-    return Event(EventType.METRIC, "", {"step": step, "total": total})
 
 
 def failed(cause: str) -> Event:

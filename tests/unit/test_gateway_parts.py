@@ -22,6 +22,7 @@ from callwright.serving.gateway.reading import ClientParser, Pieces, Think
 from callwright.serving.gateway.settings import GatewaySettings
 from callwright.serving.protocol import Tool, ToolCall, get_dialect, validate
 from callwright.serving.protocol.conversation import Message, MessageRole
+from callwright.serving.protocol.events import Spent
 from callwright.serving.protocol.schema import check
 from callwright.serving.wires.base import WireFormat
 
@@ -117,7 +118,7 @@ def test_schemas_with_words_unknown_to_us_do_not_stop_a_call() -> None:
 def turn_of(history: History, before: Turn | None, messages: list[Message]) -> Turn:
     name, number = history.begin(before)
     segments = (*(before.segments if before else ()), (1, 2), Completion((3,), (-0.5,), FinishReason.EOS, 0))
-    done = Turn(name, number, segments, REPLY)
+    done = Turn(name, number, segments, REPLY, Spent(2, 1, 0.1))
     history.end(name, done, (), messages)
     return done
 
