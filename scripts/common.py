@@ -22,8 +22,10 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="W
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Config values, YAML syntax.")]
 
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
-_TRAIN = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf")
-_EXTRAS = dict.fromkeys(_TRAIN, "train") | dict.fromkeys(("starlette", "uvicorn", "prometheus_client"), "serve")
+_EXTRAS = {
+    *("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"),
+    *("starlette", "uvicorn", "prometheus_client"),
+}
 
 
 def config_from_words(words: Sequence[str], default: str) -> Config:
@@ -50,8 +52,9 @@ def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str 
 
 
 @contextmanager
-def train_extra() -> Iterator[None]:
-    """Turn a missing heavy library into the one line that mends it, and set what must be set before torch loads."""
+def train_extra(extra: str = "train") -> Iterator[None]:
+    """Turn a missing library of that extra into the one line that mends it, and set what must be set before torch
+    loads."""
     # Threads that spin while they wait make a shared machine an order of magnitude slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # That rollout_func may change is our concern, not the user's: the version of TRL is pinned.
@@ -59,7 +62,7 @@ def train_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name and (extra := _EXTRAS.get(error.name.split(".")[0])):
+        if error.name and error.name.split(".")[0] in _EXTRAS:
             raise UserError(f"this needs {error.name}: pip install 'callwright[{extra}]', or make quickstart") from None
         raise
 

@@ -9,7 +9,7 @@ from callwright.scripts.eval import CheckpointArgument, ConfigOption
 def serve(checkpoint: CheckpointArgument, overrides: Overrides = None, config: ConfigOption = None) -> None:
     """Serve a checkpoint over HTTP (serve.port=8000 serve.record=DIR): OpenAI, Anthropic, Gemini and Ollama APIs."""
     resolved = config_of_checkpoint(checkpoint, overrides or [], config)
-    with train_extra():
+    with train_extra("serve"):
         from callwright.training.serve import serve as run_server
 
         run_server(resolved)

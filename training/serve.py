@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from transformers.utils import logging as transformers_logging
+
 from callwright.serving.engines.transformers_engine import TransformersEngine
-from callwright.serving.gateway.app import build_app
+from callwright.serving.gateway.app import KEY_VARIABLE, build_app
 from callwright.serving.gateway.plan import Served
 from callwright.serving.gateway.server import address, bind, server
 from callwright.serving.models import load
@@ -17,6 +20,9 @@ from callwright.training.config import Config
 def serve(config: Config) -> None:
     """Serve until told to stop. Raises UserError for an address or a checkpoint that cannot be had."""
     settings = config.serve
+    transformers_logging.disable_progress_bar()
+    if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
+        log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
     path = resolve_checkpoint(config.model.path)
     with bind(settings.host, settings.port) as listener:  # before the model, which takes longer to fail
         loaded = load(path, device=config.engine.device, dtype=config.engine.dtype)

@@ -119,10 +119,9 @@ def _check_messages(messages: Sequence[Message]) -> None:
         raise ApiError(Problem.INVALID, "messages: at least one message is required", "messages", "empty_array")
     for message in messages:
         # Of an assistant's own extras (its thinking, a signature) the model has no need; anywhere else one is content.
-        foreign = message.role is not MessageRole.ASSISTANT and (
-            message.extras or any(result.extra is not None for result in message.results)
-        )
-        if foreign and not all(_harmless(extra) for extra in message.extras):
+        extras = () if message.role is MessageRole.ASSISTANT else message.extras
+        in_results = any(result.extra is not None for result in message.results)
+        if in_results or not all(_harmless(extra) for extra in extras):
             raise ApiError(Problem.INVALID, "This model reads text alone: no images, audio or files.", "messages")
 
 

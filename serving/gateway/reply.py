@@ -72,9 +72,10 @@ class Reply(Response):
         except ApiError as error:
             status = error.status(fmt)
             await self._fail(error, scope, receive, send)
-        except Exception as error:
+        except Exception as error:  # a fault of ours, which the client must not wait for
             log(f"gateway: {type(error).__name__}: {error}")
-            raise
+            status = internal().status(fmt)
+            await self._fail(internal(), scope, receive, send)
         self._gateway.meters.requests.labels(str(fmt), str(status)).inc()
 
     async def _stream(self, send: Send) -> None:

@@ -427,6 +427,14 @@ def test_images_and_tools_of_the_vendors_own_are_refused(codec: Codec) -> None:
         image: Any = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
         with pytest.raises(openai.BadRequestError, match="text alone"):
             chat(url, messages=[{"role": "user", "content": image}])
+        call = {"id": "a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+        seen = [
+            *USER,
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": image},
+        ]
+        with pytest.raises(openai.BadRequestError, match="text alone"):
+            chat(url, messages=seen)
         with pytest.raises(anthropic.BadRequestError, match="runs no web_search"):
             anthropic.Anthropic(base_url=url, api_key="k").messages.create(
                 model="m", max_tokens=9, messages=USER, tools=[{"type": "web_search_20250305", "name": "web_search"}]

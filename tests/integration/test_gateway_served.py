@@ -29,6 +29,7 @@ from callwright.training.checkpoints import WARM_STARTS
 
 pytestmark = pytest.mark.integration
 
+KEY = "pl4nted-s3cret"
 QUESTION = "what is the code of BCDF?"
 
 
@@ -37,7 +38,7 @@ def command(*words: str) -> list[str]:
 
 
 def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
-    environment = {**os.environ, "CALLWRIGHT_API_KEY": "k"}
+    environment = {**os.environ, "CALLWRIGHT_API_KEY": KEY}
     record = tmp_path / "record"
     process = subprocess.Popen(
         command("quickstart", "serve.port=0", f"serve.record={record}"),
@@ -52,7 +53,7 @@ def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
         url = line.split(" at ")[1].strip()
         assert url.startswith("http://127.0.0.1:")
         assert httpx.get(f"{url}/v1/models").status_code == 401
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0)
         tools: Any = tools_to("openai", DEFAULT_TOOLS[:1]).payload["tools"]
         messages: Any = [{"role": "user", "content": QUESTION}]
         fields: Any = {
@@ -77,6 +78,9 @@ def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
     assert [part["kind"] for part in trace["segments"]] == ["given", "sampled", "given", "sampled"]
     assert trace["segments"][0]["text"] == f"<|user|>{QUESTION}<|assistant|><web>"
     assert all(value <= 0 for value in trace["segments"][1]["logprobs"])
+    files = [file for file in record.rglob("*") if file.is_file()]
+    assert len(files) == 2
+    assert not any(KEY.encode() in file.read_bytes() for file in files)
     shown = subprocess.run(
         [sys.executable, "-m", "callwright", "trace", str(record)], capture_output=True, text=True, check=True
     )
