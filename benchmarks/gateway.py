@@ -152,7 +152,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="smollm2", help="what is served: a checkpoint, smollm2 or quickstart")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64], help="numbers of streams at once")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of a stream")
+    parser.add_argument("--tokens", type=int, default=16, help="tokens of a stream")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--flush-ms", type=int, default=25)
 

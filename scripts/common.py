@@ -37,8 +37,13 @@ def config_from_words(words: Sequence[str], default: str) -> Config:
     return load_config(source, words)
 
 
-def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str | None) -> Config:
-    """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint."""
+def config_of_checkpoint(
+    checkpoint: str, overrides: Sequence[str], config: str | None, foreign: Sequence[str] = ("quickstart",)
+) -> Config:
+    """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint.
+
+    ``foreign``: a config and its changes, for a checkpoint of nobody's run.
+    """
     from callwright.training.config import load_config
 
     path = Path(checkpoint)
@@ -48,7 +53,9 @@ def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str 
     if config is None and path.exists():
         folder = path.resolve()
         config = next((str(up) for up in (folder, *folder.parents) if (up / "config.yaml").is_file()), None)
-    return load_config(config or "quickstart", [f"model.path={json.dumps(checkpoint)}", *overrides])
+    own = config or ("quickstart" if checkpoint == "quickstart" else None)
+    source, *changes = foreign if own is None else [own]
+    return load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
 
 
 @contextmanager

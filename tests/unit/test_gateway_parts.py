@@ -12,6 +12,8 @@ from google.genai import types as gt
 from openai.types.chat import completion_create_params as openai_params
 from openai.types.responses import response_create_params as responses_params
 
+from callwright.scripts.common import config_of_checkpoint
+from callwright.scripts.serve import FOREIGN
 from callwright.serving.engines.engine import Completion, FinishReason
 from callwright.serving.gateway import fields
 from callwright.serving.gateway.errors import ApiError
@@ -155,6 +157,17 @@ def test_what_is_forgotten_is_let_go_once() -> None:
     name, _ = history.begin(None)
     history.end(name, None, (), [])
     assert gone[2:] == [name]
+
+
+def test_a_model_from_elsewhere_is_told_of_the_tools_and_one_of_ours_speaks_as_it_was_trained(tmp_path: Path) -> None:
+    theirs = config_of_checkpoint("smollm2", ["engine.max_batch=3"], None, FOREIGN)
+    assert (theirs.dialect, theirs.system_prompt, theirs.engine.max_batch) == ("hermes", "full", 3)
+    shipped = config_of_checkpoint("quickstart", [], None, FOREIGN)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.yaml").write_text("extends: quickstart\ndialect: execute\n")
+    trained = config_of_checkpoint(str(tmp_path / "checkpoints"), [], None, FOREIGN)
+    assert (shipped.dialect, shipped.system_prompt) == ("tags", "none")
+    assert (trained.dialect, trained.system_prompt) == ("execute", "none")
 
 
 def test_every_setting_that_the_docs_name_exists() -> None:
