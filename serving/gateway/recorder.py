@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +46,17 @@ class Recorder:
         self._traces = folder / "traces"
         try:
             self._traces.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"serve.record={folder}: {error.strerror}") from None
-        self._store = EventStore(folder / "events.sqlite")
+            self._store = EventStore(folder / "events.sqlite")
+        except (OSError, sqlite3.Error) as error:
+            raise UserError(f"serve.record={folder}: {getattr(error, 'strerror', None) or error}") from None
         self._thread = ThreadPoolExecutor(1, "callwright-recorder")
 
     def write(self, record: Record) -> None:
         """Returns at once; a failure to write is logged, for the client has its answer already."""
-        self._thread.submit(self._write, record)
+        try:
+            self._thread.submit(self._write, record)
+        except RuntimeError:  # a reply that was still being cut off when the server closed its record
+            log(f"gateway: the record of {record.conversation} was closed before its last turn")
 
     def close(self) -> None:
         """Wait until everything is on disk."""

@@ -96,6 +96,7 @@ def test_a_taken_port_and_a_missing_checkpoint_are_one_line(tmp_path: Path) -> N
             (("quickstart", f"serve.port={port}"), f"port {port}"),
             (("no/such/thing",), "no checkpoint"),
             (("quickstart", "serve.prt=1"), "did you mean serve.port?"),
+            (("quickstart", "serve.port=0", f"serve.record={__file__}/x"), "serve.record="),
         ):
             done = subprocess.run(
                 command(*words), capture_output=True, text=True, cwd=tmp_path, check=False, timeout=60
