@@ -20,6 +20,7 @@ from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Engine, EngineError, Sampling
 from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
 from callwright.serving.protocol.dialects import get_dialect
+from callwright.serving.protocol.events import Spent, metric
 from callwright.serving.queues.dispatcher import CallStatus
 from callwright.serving.turn import OnEvent, Turn, turn
 
@@ -77,6 +78,7 @@ class Rollout:
     seconds: float = 0.0
     tool_seconds: float = 0.0
     waiting_for: str = "its start"
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def outcome(self) -> Outcome:
@@ -141,6 +143,7 @@ async def rollout(
     finally:
         state.seconds = time.monotonic() - started
         policy.engine.release(session)
+        loop.say_how_it_ended()
     return state
 
 
@@ -184,6 +187,16 @@ class _Loop:
             elif not await self._answer(taken):
                 return
 
+    def say_how_it_ended(self) -> None:
+        """The last event, where the policy's own text did not give it."""
+        outcome, cause = self.state.trajectory.outcome, self.state.trajectory.cause
+        if outcome in (Outcome.CANCELLED, Outcome.LATE):
+            self._event(Event(EventType.CANCELLED))
+        elif outcome is not Outcome.SCORED:
+            self._event(Event(EventType.ERROR, cause))
+        elif not any(event.type is EventType.END for event in self.state.events):
+            self._event(Event(EventType.END))
+
     def _room(self) -> int:
         trajectory, budgets = self.state.trajectory, self.budgets
         return min(
@@ -198,6 +211,7 @@ class _Loop:
         parser = Parser(dialect=policy.dialect, tools=list(policy.tools))
         if prefill:
             parser.feed(prefill)
+        started, read = time.monotonic(), len(trajectory.ids)
         taken = await turn(
             policy.engine,
             policy.codec,
@@ -212,6 +226,9 @@ class _Loop:
         completion = taken.completion
         trajectory.append(Sampled(completion.ids, completion.logprobs, completion.version))
         self.state.events += taken.events
+        step = Spent(read, len(completion.ids), time.monotonic() - started)
+        self.state.spent += step
+        self._event(metric(step, self.state.spent))
         self.state.rejections += parser.refusals
         self.state.violations += sum(violation not in parser.refusals for violation in parser.violations)
         return taken

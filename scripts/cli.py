@@ -14,6 +14,7 @@ import typer
 
 from callwright.scripts.chat import chat
 from callwright.scripts.eval import evaluate
+from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
 from callwright.serving.errors import CallwrightError
@@ -28,6 +29,7 @@ app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("trace")(trace)
+app.command("serve")(serve)
 
 
 @app.callback()

@@ -22,7 +22,10 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="W
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Config values, YAML syntax.")]
 
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
-_EXTRAS = {"torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"}
+_EXTRAS = {
+    *("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"),
+    *("starlette", "uvicorn", "prometheus_client"),
+}
 
 
 def config_from_words(words: Sequence[str], default: str) -> Config:
@@ -34,8 +37,13 @@ def config_from_words(words: Sequence[str], default: str) -> Config:
     return load_config(source, words)
 
 
-def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str | None) -> Config:
-    """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint."""
+def config_of_checkpoint(
+    checkpoint: str, overrides: Sequence[str], config: str | None, foreign: Sequence[str] = ("quickstart",)
+) -> Config:
+    """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint.
+
+    ``foreign``: a config and its changes, for a checkpoint of nobody's run.
+    """
     from callwright.training.config import load_config
 
     path = Path(checkpoint)
@@ -45,12 +53,15 @@ def config_of_checkpoint(checkpoint: str, overrides: Sequence[str], config: str 
     if config is None and path.exists():
         folder = path.resolve()
         config = next((str(up) for up in (folder, *folder.parents) if (up / "config.yaml").is_file()), None)
-    return load_config(config or "quickstart", [f"model.path={json.dumps(checkpoint)}", *overrides])
+    own = config or ("quickstart" if checkpoint == "quickstart" else None)
+    source, *changes = foreign if own is None else [own]
+    return load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
 
 
 @contextmanager
-def train_extra() -> Iterator[None]:
-    """Turn a missing heavy library into the one line that mends it, and set what must be set before torch loads."""
+def train_extra(extra: str = "train") -> Iterator[None]:
+    """Turn a missing library of that extra into the one line that mends it, and set what must be set before torch
+    loads."""
     # Threads that spin while they wait make a shared machine an order of magnitude slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # That rollout_func may change is our concern, not the user's: the version of TRL is pinned.
@@ -59,7 +70,7 @@ def train_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] in _EXTRAS:
-            raise UserError(f"this needs {error.name}: pip install 'callwright[train]', or make quickstart") from None
+            raise UserError(f"this needs {error.name}: pip install 'callwright[{extra}]', or make quickstart") from None
         raise
 
 

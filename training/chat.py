@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console
 
 from callwright.envs.rewards import Reward
-from callwright.envs.rollout import Policy, rollout
+from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
+from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address
 from callwright.serving.models import load
 from callwright.serving.protocol import Event, EventType
+from callwright.serving.turn import OnEvent
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.session import Session, open_session
@@ -24,11 +27,23 @@ _STYLES = {
     EventType.RESULT: "green",
     EventType.RESPOND: "bold",
     EventType.ERROR: "red",
+    EventType.METRIC: "dim",
+    EventType.INTERRUPT: "red",
+    EventType.CANCELLED: "red",
 }
+# Who asked has just typed it; the others show by themselves.
+_SILENT = (EventType.USER, EventType.EXECUTE, EventType.END)
+SETTLE_S = 5.0  # how long an interrupted answer may take to stop
 
 
-def chat(config: Config, lines: Iterable[str] | None = None, out: TextIO | None = None) -> None:
-    """Read one question a line and answer each with one rollout. Ends at end of input. Raises UserError."""
+def chat(
+    config: Config, lines: Iterable[str] | None = None, out: TextIO | None = None, on_event: OnEvent | None = None
+) -> None:
+    """Read one question a line and answer each with one rollout. Ends at end of input. Raises UserError.
+
+    An interrupt stops the answer that is being given, and the next question follows; between answers it ends the chat.
+    ``on_event`` sees every event, shown or not.
+    """
     console = Console(file=out, highlight=False, soft_wrap=True)
     with open_session(config) as session:
         path = resolve_checkpoint(config.model.path)
@@ -38,29 +53,36 @@ def chat(config: Config, lines: Iterable[str] | None = None, out: TextIO | None 
             console.print(f"[dim]{path}; one question a line, end with Ctrl-D[/dim]")
         for number, line in enumerate(source):
             if question := line.strip():
-                _answer(session, session.policy(config.eval.chat_temperature), question, number, console)
+                _answer(session, session.policy(config.eval.chat_temperature), question, number, console, on_event)
 
 
-def _answer(session: Session, policy: Policy, question: str, number: int, console: Console) -> None:
-    printer = _Printer(console)
+def _answer(
+    session: Session, policy: Policy, question: str, number: int, console: Console, on_event: OnEvent | None
+) -> None:
+    printer = _Printer(console, on_event)
     task = Task(key=f"chat/{number}", family="chat", question=question, answer="")
-    done = session.loop.run(
-        rollout(
-            task,
-            policy,
-            session.call_tool,
-            _unpaid,
-            session.config.budgets,
-            key=address(session.config.seed, "chat", number),
-            session=f"chat-{number}",
-            on_event=printer,
+    record = Rollout(task=task, sample=0)
+    try:
+        session.loop.run(
+            rollout(
+                task,
+                policy,
+                session.call_tool,
+                _unpaid,
+                session.config.budgets,
+                key=address(session.config.seed, "chat", number),
+                session=f"chat-{number}",
+                on_event=printer,
+                into=record,
+            )
         )
-    )
+    except KeyboardInterrupt:
+        printer(Event(EventType.INTERRUPT))
+        if not printer.over.wait(SETTLE_S):
+            raise
     printer.end()
-    if done.solution is None:
-        console.print(
-            f"[{done.outcome}] {done.trajectory.cause or 'it ended without a solution'}", style="red", markup=False
-        )
+    if record.solution is None and record.outcome is Outcome.SCORED:
+        console.print("it ended without a solution", style="red", markup=False)
 
 
 async def _unpaid(task: Task, solution: str | None, call: object, *, clean: bool) -> Reward:
@@ -71,19 +93,28 @@ async def _unpaid(task: Task, solution: str | None, call: object, *, clean: bool
 class _Printer:
     """Prints events as they come: pieces of one type run on, another type starts a line."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, on_event: OnEvent | None) -> None:
         self._console = console
+        self._on_event = on_event
         self._last: EventType | None = None
+        self.over = threading.Event()  # the last event of a cancelled answer is out
 
     def __call__(self, event: Event) -> None:
-        if event.type in (EventType.USER, EventType.EXECUTE, EventType.END):
+        if self._on_event is not None:
+            self._on_event(event)
+        self._show(event)
+        if event.type is EventType.CANCELLED:
+            self.over.set()
+
+    def _show(self, event: Event) -> None:
+        if event.type in _SILENT:
             return
         streamed = event.type in (EventType.THINK, EventType.RESPOND)
         if not streamed or event.type is not self._last:
             self.end()
             self._console.print(f"{event.type}: ", style="dim", end="")
         self._last = event.type
-        self._console.print(event.content, style=_STYLES.get(event.type), end="", markup=False)
+        self._console.print(_text(event), style=_STYLES.get(event.type), end="", markup=False)
         self._console.file.flush()
 
     def end(self) -> None:
@@ -91,3 +122,11 @@ class _Printer:
         if self._last is not None:
             self._console.print()
         self._last = None
+
+
+def _text(event: Event) -> str:
+    """What is shown of an event: its content, or the numbers that it has instead."""
+    if event.type is not EventType.METRIC or event.payload is None:
+        return event.content
+    step, total = event.payload["step"], event.payload["total"]
+    return f"read {step['input']}, sampled {step['output']} of {total['output']} tokens, {step['duration']:.2f} s"

@@ -15,6 +15,7 @@ from callwright.envs.budgets import Budgets
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
+from callwright.serving.gateway.settings import GatewaySettings
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -262,6 +263,7 @@ class Config(Section):
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
+    serve: GatewaySettings = GatewaySettings()
 
 
 def sections_in(annotation: Any) -> list[type[BaseModel]]:

@@ -20,6 +20,7 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
+from callwright.serving.engines.engine import require_exact
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, group_stats, has_zero_variance
 from callwright.training.session import Session
@@ -54,6 +55,7 @@ class GrpoRollouts:
     def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
         session, grpo = self.session, self.session.config.grpo
         assert session.engine is not None
+        require_exact(session.engine)
         session.engine.set_version(version)
         tasks = session.tasks.sample("train", groups, "grpo", step * groups)
         rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ class Codec:
     def __init__(self, tokenizer: Any, vocab_size: int | None = None) -> None:
         self.tokenizer = tokenizer
         self._vocab_size = max(vocab_size or 0, len(tokenizer))
-        self._frames: dict[str, tuple[list[int], list[int]]] = {}
+        self._frames: dict[tuple[str, ...], list[list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: a marker or control token written in it stays plain text."""
@@ -43,20 +43,22 @@ class Codec:
         """The exact text of ids, control tokens included."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    def prompt(self, messages: Sequence[Mapping[str, str | Sequence[int]]], *, continues: bool = False) -> list[int]:
         """Ids of a conversation up to where the assistant speaks, through the model's own chat template.
 
         The template is rendered around placeholders and the contents are encoded apart, so that no content can close
-        its turn or forge another. Raises ValueError when the tokenizer has no template.
+        its turn or forge another; a content may also be ids. With ``continues`` the last message is left open, to be
+        gone on with. Raises ValueError when the tokenizer has no template, or its template refuses the messages.
         """
-        if not self.tokenizer.chat_template:
-            raise ValueError("the tokenizer has no chat template; the model cannot be prompted")
-        slots = [{**message, "content": _SLOT.format(i)} for i, message in enumerate(messages)]
-        frame = self.tokenizer.apply_chat_template(slots, tokenize=False, add_generation_prompt=True)
+        slots = [_SLOT.format(i) for i in range(len(messages))]
+        frame = self._rendered([{**message, "content": slots[i]} for i, message in enumerate(messages)])
+        if continues:
+            frame = frame[: frame.rindex(slots[-1]) + len(slots[-1])]
         ids: list[int] = []
         for position, part in enumerate(re.split(r"\ue000(\d+)\ue001", frame)):
             if position % 2:
-                ids += self.encode(messages[int(part)]["content"])
+                content = messages[int(part)]["content"]
+                ids += self.encode(content) if isinstance(content, str) else content
             elif part:
                 ids += self.markers(part)
         return ids
@@ -66,22 +68,40 @@ class Codec:
 
         ``content`` are the ids between the role's frame. ``ended`` says that the turn's own end token is there already.
         """
-        before, after = self._frame(role)
-        start = 1 if ended and before and before[0] in self.eos else 0
-        return [*before[start:], *content, *after]
+        return self.messages([(role, content)], ended=ended)
 
-    def _frame(self, role: str) -> tuple[list[int], list[int]]:
-        """What the chat template writes around a message of that role behind an assistant's, as ids."""
-        if role not in self._frames:
-            if not self.tokenizer.chat_template:
-                raise ValueError("the tokenizer has no chat template; results cannot be a message of their own")
-            slots = [_SLOT.format(number) for number in range(3)]
-            turns = zip(("user", "assistant", role), slots, strict=True)
-            messages = [{"role": speaker, "content": slot} for speaker, slot in turns]
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            before, _, after = text.partition(slots[1])[2].partition(slots[2])
-            self._frames[role] = (self.markers(before), self.markers(after))
-        return self._frames[role]
+    def messages(self, messages: Sequence[tuple[str, Sequence[int]]], *, ended: bool) -> list[int]:
+        """The same for several messages, role and content each."""
+        before, *between = self._frame(tuple(role for role, _ in messages))
+        start = 1 if ended and before and before[0] in self.eos else 0
+        ids = before[start:]
+        for (_, content), after in zip(messages, between, strict=True):
+            ids += [*content, *after]
+        return ids
+
+    def _frame(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """What the chat template writes before, between and behind messages that follow an assistant's, as ids."""
+        if roles not in self._frames:
+            slots = [_SLOT.format(number) for number in range(2 + len(roles))]
+            turns = zip(("user", "assistant", *roles), slots, strict=True)
+            rest = self._rendered([{"role": speaker, "content": slot} for speaker, slot in turns])
+            parts = []
+            for slot in slots[1:]:
+                part, _, rest = rest.partition(slot)
+                parts.append(part)
+            self._frames[roles] = [self.markers(part) for part in (*parts[1:], rest)]
+        return self._frames[roles]
+
+    def _rendered(self, messages: Sequence[Mapping[str, object]]) -> str:
+        """The chat template around these messages, and where the assistant speaks next."""
+        if not self.tokenizer.chat_template:
+            raise ValueError("the tokenizer has no chat template; the model cannot be prompted")
+        from jinja2 import TemplateError  # comes with transformers; the core installation has neither
+
+        try:
+            return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise ValueError(f"the model's chat template refuses these messages: {error}") from None
 
     @cached_property
     def _plain(self) -> Any:

@@ -15,6 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from callwright.serving.errors import UserError
+
 StopCheck = Callable[[Sequence[int]], bool]
 """Called with the turn's ids so far, after each token that ``watch`` marks; true ends the turn. Runs off the event
 loop."""
@@ -101,6 +103,15 @@ class Engine(Protocol):
     def release(self, session: str) -> None:
         """Say that no further turn of the session will come."""
         ...
+
+
+def require_exact(engine: object) -> None:
+    """Raises UserError for an engine that knows its model by text alone (its class says ``exact = False``)."""
+    if not getattr(engine, "exact", True):
+        raise UserError(
+            f"{type(engine).__name__} gives text, not the model's tokens and logprobs: it can be evaluated, but a "
+            "policy gradient needs both; train a checkpoint on the transformers engine"
+        )
 
 
 class EngineError(RuntimeError):

@@ -23,7 +23,7 @@ def cache_folder() -> Path:
 def ensure_smollm2() -> Path:
     """The folder with SmolLM2-135M-Instruct in transformers' own format; converted on first use (about half a
     minute)."""
-    target = cache_folder() / "smollm2-135m-instruct"
+    target = cache_folder() / "smollm2-135m-instruct-2"  # what the first conversion left had the wrong end token
     if (target / "model.safetensors").is_file():
         return target
     gguf = _packaged_gguf()
@@ -59,5 +59,7 @@ def _convert(gguf: Path, target: Path) -> None:
         del config.quantization_config
     fresh = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     fresh.load_state_dict(read.state_dict())
+    # Read from GGUF, the tokenizer takes the beginning of a turn for its end; the model's own config knows better.
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(config.eos_token_id)
     fresh.save_pretrained(target, safe_serialization=True)
     tokenizer.save_pretrained(target)

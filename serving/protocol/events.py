@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -29,6 +29,18 @@ PERSISTED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn took, or several: tokens read and sampled, and seconds of wall clock."""
+
+    input: int = 0
+    output: int = 0
+    duration: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.input + other.input, self.output + other.output, self.duration + other.duration)
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One event. ``content`` is text (JSON text for ``call`` and ``result``); ``payload`` is machine-readable.
 
@@ -49,3 +61,8 @@ class Event:
         """The event as it leaves in a stream or a trace."""
         payload = None if self.payload is None else dict(self.payload)
         return {"type": str(self.type), "content": self.content, "payload": payload, "timestamp": self.timestamp}
+
+
+def metric(step: Spent, total: Spent) -> Event:
+    """What one turn took, and the conversation so far."""
+    return Event(EventType.METRIC, "", {"step": asdict(step), "total": asdict(total)})

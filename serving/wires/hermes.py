@@ -1,6 +1,7 @@
 """The wire of models that write calls as text: a chat template's messages, calls in ``<tool_call>`` blocks.
 
-Invariant: no JSON that is written here holds a literal ``<``, so nothing inside it can be taken for a marker.
+Invariants: what a call and the block of a result look like is the dialect's to say (``protocol/dialects/hermes.py``);
+no JSON that is written here holds a literal ``<``, so nothing inside it can be taken for a marker.
 A role message of a result is bare JSON, because templates put ``<tool_response>`` around it; ``result_to`` gives the
 whole block, for prompts without a template.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.conversation import Message, MessageRole, Part, Text, with_places
+from callwright.serving.protocol.dialects import Hermes
+from callwright.serving.protocol.function_tags import is_function
+from callwright.serving.protocol.rendering import marker_safe_json
 from callwright.serving.protocol.scanner import Scanner, Token, TokenKind
 from callwright.serving.protocol.strict_json import StrictJSONError, decode
 from callwright.serving.protocol.values import (
@@ -33,8 +36,9 @@ from callwright.serving.wires.reader import Reader, mapping, sequence
 from callwright.serving.wires.schemas import schema_of
 
 HISTORY = "messages"
-CALL = Block("tool_call", Role.CALL, "<tool_call>", "</tool_call>")
-THINK = Block("think", Role.THINK, "<think>", "</think>")
+_DIALECT = Hermes()
+_BLOCKS = {block.name: block for block in _DIALECT.blocks(None)}
+CALL, THINK = _BLOCKS["tool_call"], _BLOCKS["think"]
 
 
 def tool_to(tool: Tool, ctx: Context) -> Json:
@@ -78,11 +82,11 @@ def call_to(call: ToolCall | Rejection, ctx: Context) -> str:
     if isinstance(call, Rejection):
         return f"{CALL.opener}\n{call.raw.replace('<', chr(92) + 'u003c')}\n{CALL.closer}"
     ctx.own(call.extra)
-    return _block("tool_call", {"name": ctx.call_name(call), "arguments": dict(call.arguments)})
+    return _DIALECT.render_call(ToolCall(ctx.call_name(call), call.arguments))
 
 
 def result_to(result: ToolResult, ctx: Context) -> str:
-    return _block("tool_response", _response(result, ctx))
+    return "".join("".join(piece) for piece in _DIALECT.frame_results([marker_safe_json(_response(result, ctx))]))
 
 
 def _response(result: ToolResult, ctx: Context) -> Json:
@@ -90,18 +94,10 @@ def _response(result: ToolResult, ctx: Context) -> Json:
     return {"name": ctx.name(result.tool), "content": ctx.flagless(result)}
 
 
-def _block(tag: str, value: Json) -> str:
-    return f"<{tag}>\n{_safe_json(value)}\n</{tag}>"
-
-
-def _safe_json(value: Any) -> str:
-    return compact_json(value).replace("<", "\\u003c")
-
-
 def result_from(data: Any, reader: Reader) -> ToolResult:
     """A result's JSON, bare or in its block; any other text answers the next open call."""
     content = str(data.get("content") or "") if isinstance(data, Mapping) else str(data)
-    text = content.strip().removeprefix("<tool_response>").removesuffix("</tool_response>")
+    text = content.strip().removeprefix(_DIALECT.result_open.strip()).removesuffix(_DIALECT.result_close.strip())
     try:
         value = decode(text)
     except StrictJSONError:
@@ -120,7 +116,7 @@ def messages_to(messages: Sequence[Message], ctx: Context) -> Json:
 
 def _message_to(message: Message, ctx: Context) -> list[Json]:
     if message.role is MessageRole.TOOL:
-        return [{"role": "tool", "content": _safe_json(_response(result, ctx))} for result in message.results]
+        return [{"role": "tool", "content": marker_safe_json(_response(result, ctx))} for result in message.results]
     pieces: list[str] = []
     runs = _runs(message, ctx)
     for (kind, body), (before, _) in zip(runs, [(None, ""), *runs], strict=False):
@@ -203,20 +199,12 @@ def _token_parts(token: Token, reader: Reader) -> list[Part]:
 
 
 def _call(body: str, reader: Reader) -> ToolCall | Rejection:
-    try:
-        value = decode(body)
-    except StrictJSONError as error:
-        return reader.refuse(error.code, error.message, body, error.offset)
-    if not isinstance(value, dict):
-        return reader.refuse(RejectionCode.NOT_AN_OBJECT, "a call must be one JSON object", body)
-    unknown = sorted(set(value) - {"name", "arguments"})
-    if unknown:
-        return reader.refuse(RejectionCode.EXTRA_KEY, f"a call has no key {unknown[0][:40]!r}", body)
-    if "arguments" not in value:
-        return reader.refuse(RejectionCode.MISSING_KEY, 'the key "arguments" is missing', body)
-    if not isinstance(value["arguments"], dict):
-        return reader.refuse(RejectionCode.NOT_AN_OBJECT, "the arguments must be one JSON object", body)
-    return reader.call(value["name"], value["arguments"])
+    # In function tags the kind of a value is known from its tool alone; everything else is the reader's to judge.
+    verdict = _DIALECT.read_calls(CALL, body, reader.tools if is_function(body) else None)
+    if isinstance(verdict, Rejection):
+        return reader.refuse(verdict.code, verdict.message, body, verdict.offset)
+    (call,) = verdict
+    return reader.call(call.name, call.arguments)
 
 
 def _joined(parts: list[Part]) -> list[Part]:

@@ -87,6 +87,11 @@ class Reader:
         self._open: list[_Open] = []
         self._seen: set[str] = set()
 
+    @property
+    def tools(self) -> list[Tool] | None:
+        """The tools that calls are held to, where they were told."""
+        return None if self._tools is None else list(self._tools.values())
+
     def extra(self, data: Mapping[str, Any]) -> Extra:
         return Extra(self.fmt, dict(data), self._model)
 

@@ -162,7 +162,7 @@ async def test_a_chain_of_searches_ends_scored(tiny: Loaded, executors: Executor
     assert "481" in texts[1]
     kinds = [event.type for event in done.events]
     assert kinds[0] is EventType.USER
-    assert kinds[-1] is EventType.END
+    assert kinds[-2:] == [EventType.END, EventType.METRIC]
     assert kinds.count(EventType.RESULT) == 2
     assert json.loads(done.calls[1].record)["results"][0]["title"] == "GHJK"
 

@@ -38,6 +38,18 @@ def test_it_answers_in_words(smollm2: Loaded) -> None:
     assert "Paris" in smollm2.codec.decode(completion.ids)
 
 
+def test_it_ends_its_turn_with_the_end_token_of_its_template(smollm2: Loaded) -> None:
+    assert smollm2.codec.eos == {smollm2.tokenizer.convert_tokens_to_ids("<|im_end|>")}
+    prompt = smollm2.codec.prompt([{"role": "user", "content": "What is the capital of France?"}])
+    engine = TransformersEngine(smollm2.model, rows=2, context=256)
+    try:
+        request = Request(prompt, 40, Sampling(0.0), 0, "one", eos=smollm2.codec.eos)
+        completion = asyncio.run(engine.generate(request))
+    finally:
+        engine.close()
+    assert smollm2.codec.decode(completion.ids) == "The capital of France is Paris.<|im_end|>"
+
+
 def test_logprobs_over_turns_are_those_of_a_training_forward(smollm2: Loaded) -> None:
     ids = smollm2.codec.prompt([{"role": "user", "content": "Count to ten."}])
     sampled: list[tuple[int, float]] = []

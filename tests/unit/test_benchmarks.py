@@ -18,6 +18,7 @@ PROMISED = {
     "rollout_vs_trl": {"speedup_at_0s", "speedup_at_500ms", "speedup_heavy_tail", "engine_share"},
     "parser": {"vs_vllm_hermes", "linearity", "mb_per_s"},
     "validator": {"vs_pydantic", "vs_jsonschema"},
+    "gateway": {"overhead_share", "concurrent_streams"},
 }
 
 

@@ -84,6 +84,8 @@ def test_a_failed_run_is_one_line(
 def test_a_missing_library_says_what_to_install() -> None:
     with pytest.raises(UserError, match=r"callwright\[train\]"), train_extra():
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+    with pytest.raises(UserError, match=r"callwright\[serve\]"), train_extra("serve"):
+        raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
     with pytest.raises(ModuleNotFoundError), train_extra():
         raise ModuleNotFoundError("No module named 'callwright.nosuch'", name="callwright.nosuch")
 

@@ -66,6 +66,11 @@ class Tags(Dialect):
         (call,) = calls
         return f"<{call.name}>{call.body().decode()}</{call.name}>"
 
+    def force_call(self, tool: str | None) -> str:
+        if tool is None:
+            raise ValueError("where each tool has a tag of its own, no beginning is one of all of them: name the tool")
+        return f"<{tool}>"
+
     def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
         kind = "error" if error else "result"
         prefix = f"[{tool}-{kind}] " if tool and PLAIN_NAME.fullmatch(tool) else f"[{kind}] "

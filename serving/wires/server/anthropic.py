@@ -41,14 +41,17 @@ class Writer(StreamWriter):
         return [*events, *self._leave()]
 
     def end(self, finish: Finish, usage: Usage) -> list[Json]:
-        delta = {"stop_reason": _FINISH[finish], "stop_sequence": None}
+        delta = {"stop_reason": self._reason(finish), "stop_sequence": self.stop_sequence}
         last = {"type": "message_delta", "delta": delta, "usage": _usage(usage)}
         return [*self._leave(), last, {"type": "message_stop"}]
 
     def whole(self, message: Message, finish: Finish, usage: Usage, thinking: str = "") -> Json:
         content = [{"type": "thinking", "thinking": thinking, "signature": ""}] if thinking else []
         content += anthropic.blocks_to(message, self.ctx)
-        return self._message(content, _FINISH[finish], usage)
+        return self._message(content, self._reason(finish), usage)
+
+    def _reason(self, finish: Finish) -> str:
+        return _FINISH[finish] if self.stop_sequence is None else "stop_sequence"
 
     def _enter(self, block: Json) -> list[Json]:
         if self._open == block["type"]:
@@ -75,7 +78,7 @@ class Writer(StreamWriter):
             "model": self.head.model,
             "content": content,
             "stop_reason": stop,
-            "stop_sequence": None,
+            "stop_sequence": self.stop_sequence,
             "usage": _usage(usage),
         }
 

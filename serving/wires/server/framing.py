@@ -18,13 +18,22 @@ _NAMED = (WireFormat.RESPONSES, WireFormat.ANTHROPIC)  # events carry their type
 _DONE = "data: [DONE]\n\n"
 
 
+def frame(fmt: WireFormat, chunk: Json) -> str:
+    """The text of one chunk."""
+    data = compact_json(chunk)
+    if fmt is WireFormat.OLLAMA:
+        return f"{data}\n"
+    return f"event: {chunk['type']}\ndata: {data}\n\n" if fmt in _NAMED else f"data: {data}\n\n"
+
+
+def ending(fmt: WireFormat) -> str:
+    """The text behind the last chunk: empty but where the wire marks the end."""
+    return _DONE if fmt is WireFormat.OPENAI else ""
+
+
 def framed(fmt: WireFormat, chunks: Iterable[Json]) -> Iterator[str]:
     """The text of every chunk, and of the end where the wire marks one."""
     for chunk in chunks:
-        data = compact_json(chunk)
-        if fmt is WireFormat.OLLAMA:
-            yield f"{data}\n"
-        else:
-            yield f"event: {chunk['type']}\ndata: {data}\n\n" if fmt in _NAMED else f"data: {data}\n\n"
-    if fmt is WireFormat.OPENAI:
-        yield _DONE
+        yield frame(fmt, chunk)
+    if ending(fmt):
+        yield ending(fmt)

@@ -46,6 +46,7 @@ class StreamWriter(ABC):
     def __init__(self, head: Head) -> None:
         self.head = head
         self.ctx = Context(self.fmt, serving=True)
+        self.stop_sequence: str | None = None  # the client's own, where it ended the reply; one wire says so
 
     @abstractmethod
     def start(self) -> list[Json]: ...

@@ -1,0 +1,115 @@
+"""From what is asked to what is sampled: which ids are known, which are new, and how much room there is.
+
+Invariants: a conversation that goes on from a served turn keeps that turn's ids, and only the new messages are
+rendered; anything else is rendered whole; what cannot be sampled is refused here, before a token is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Engine
+from callwright.serving.gateway.errors import ApiError, Problem
+from callwright.serving.gateway.history import Given, History, Segment, Turn
+from callwright.serving.gateway.intake import Ask
+from callwright.serving.gateway.prompt import Prompter
+from callwright.serving.gateway.reading import ClientParser
+from callwright.serving.protocol.conversation import MessageRole
+from callwright.serving.protocol.dialects import get_dialect
+from callwright.serving.wires.base import WireFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What stands behind the gateway. ``explain``: whether the system prompt tells of the dialect and its tools."""
+
+    engine: Engine
+    codec: Codec
+    name: str
+    context: int
+    dialect: str = "tags"
+    explain: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """One reply, ready to be sampled. ``left`` says that the client did not wait for it."""
+
+    ask: Ask
+    before: Turn | None
+    covered: int  # messages that ``before`` answers for
+    given: Given
+    prefix: str  # what the turn must start with
+    room: int
+    left: bool = False
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return (*(self.before.segments if self.before else ()), self.given)
+
+    @property
+    def ids(self) -> list[int]:
+        return [*(self.before.ids if self.before else ()), *self.given]
+
+    @property
+    def how(self) -> str:
+        """How the context came about: for the count of histories that had to be rendered again."""
+        if self.before is not None:
+            return "spliced"
+        return "rendered" if any(m.role is MessageRole.ASSISTANT for m in self.ask.messages) else "new"
+
+
+class Planner:
+    """Plans for one served model, with what it remembers. Only reads, so threads may share it."""
+
+    def __init__(self, served: Served, history: History) -> None:
+        self._served, self._history = served, history
+        self._dialect = get_dialect(served.dialect)
+        self._prompter = Prompter(served.codec, served.dialect, explain=served.explain)
+
+    def plan(self, ask: Ask) -> Plan:
+        """Everything that can be refused is refused here. Raises ApiError."""
+        before, covered = self._history.find(ask.tools, ask.messages)
+        if before is None:
+            given = self._prompter.whole(ask.messages, ask.tools)
+        else:
+            said, rest = ask.messages[covered - 1], ask.messages[covered:]
+            ended = before.ids[-1] in self._served.codec.eos
+            given = self._prompter.following(said, rest, ended=ended)
+        prefix = self._prefix(ask)
+        given += self._served.codec.markers(prefix) if prefix else []
+        plan = Plan(ask, before, covered, tuple(given), prefix, 0)
+        plan.room = self._served.context - len(plan.ids)
+        if plan.room <= 0:
+            raise _too_long(ask.fmt, len(plan.ids), self._served.context)
+        if ask.max_tokens is not None:
+            plan.room = min(plan.room, ask.max_tokens)
+        try:
+            ClientParser(self._served.dialect, ask.tools)
+        except ValueError as error:  # names that the dialect cannot write
+            raise ApiError(Problem.INVALID, f"tools: {error}", "tools") from None
+        return plan
+
+    def _prefix(self, ask: Ask) -> str:
+        if not ask.forced:
+            return ""
+        name = ask.choice.names[0] if len(ask.choice.names) == 1 else None
+        name = ask.tools[0].name if len(ask.tools) == 1 else name
+        try:
+            return self._dialect.force_call(name)
+        except ValueError as error:
+            raise ApiError(Problem.INVALID, f"tool_choice: {error}", "tool_choice") from None
+
+
+def _too_long(fmt: WireFormat, tokens: int, context: int) -> ApiError:
+    if fmt is WireFormat.ANTHROPIC:
+        message = f"prompt is too long: {tokens} tokens > {context} maximum"
+    elif fmt is WireFormat.GEMINI:
+        message = f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({context})."
+    else:
+        message = (
+            f"This model's maximum context length is {context} tokens. However, your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages."
+        )
+    return ApiError(Problem.TOO_LONG, message, "input" if fmt is WireFormat.RESPONSES else "messages")
