@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, Self, TextIO
 from callwright.serving.protocol import Event, EventType
 
 BUSY_S = 10.0  # how long one writer waits for another
+RETRY_S = 0.02
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -74,10 +76,26 @@ class EventStore:
     def __init__(self, path: Path | str) -> None:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        # A commit is synced before it is acknowledged: WAL alone would survive a kill, but not a power cut.
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Bring a new file into shape. SQLite's own wait does not cover the change to WAL, so this one does."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                # A commit is synced before it is acknowledged: WAL alone would survive a kill, but not a power cut.
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.executescript(_SCHEMA)
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
 
     def append(self, conversation: str, events: Sequence[Event], keys: Sequence[str] | None = None) -> list[int]:
         """Add events, all or none, and return their ``seq``s. A key that is there already gives its row's.

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     with EventStore(path) as store:
         for name in ("one", "two"):
             assert [row.event.content for row in store.replay(name)] == [f"{name} {n}" for n in range(100)]
+
+
+def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    for attempt in range(20):
+        path, gate = tmp_path / f"{attempt}.db", threading.Barrier(6)
+
+        def opened(path: Path = path, gate: threading.Barrier = gate) -> None:
+            gate.wait()
+            EventStore(path).close()
+
+        with ThreadPoolExecutor(6) as pool:
+            for waiting in [pool.submit(opened) for _ in range(6)]:
+                waiting.result()
 
 
 def test_threads_share_one_store(tmp_path: Path) -> None:
