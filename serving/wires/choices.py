@@ -1,4 +1,5 @@
-"""The spellings of a tool choice: one reader for those that OpenAI, Responses and Anthropic use."""
+"""The spellings of a tool choice: one reader for those that OpenAI, Responses and Anthropic use, and what is left of a
+choice on a wire without a field for it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callwright.serving.protocol.values import ChoiceMode, ToolChoice
-from callwright.serving.wires.base import WireError
+from callwright.serving.wires.base import Json, LossKind, WireError
+from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
 
 _WORDS = {
@@ -34,6 +36,22 @@ def parse_choice(value: Any, parallel: bool | None, reader: Reader) -> ToolChoic
     if kind in ("function", "tool"):
         return ToolChoice(ChoiceMode.NAMED, (_named(data, reader),), parallel)
     return ToolChoice(_mode(kind), parallel=parallel)
+
+
+def unforced_choice_to(choice: ToolChoice, ctx: Context) -> Json:
+    """Auto is no field, none is no tools; nothing can be forced. Raises CapabilityError."""
+    if choice.mode in (ChoiceMode.ANY, ChoiceMode.NAMED):
+        raise ctx.refuse("force a call")
+    if choice.names:
+        raise ctx.refuse("allow a part of the tools: send only those")
+    if choice.parallel is not None:
+        ctx.lose(LossKind.CHOICE_PARALLEL, "this wire has no field for it")
+    return {"tools": []} if choice.mode is ChoiceMode.NONE else {}
+
+
+def unforced_choice_from(body: Mapping[str, Any]) -> ToolChoice:
+    """What ``unforced_choice_to`` left of a choice."""
+    return ToolChoice(ChoiceMode.NONE if body.get("tools") == [] else ChoiceMode.AUTO)
 
 
 def _mode(word: Any) -> ChoiceMode:

@@ -18,7 +18,6 @@ from callwright.serving.protocol.rendering import marker_safe_json
 from callwright.serving.protocol.scanner import Scanner, Token, TokenKind
 from callwright.serving.protocol.strict_json import StrictJSONError, decode
 from callwright.serving.protocol.values import (
-    ChoiceMode,
     Extra,
     Rejection,
     RejectionCode,
@@ -31,6 +30,7 @@ from callwright.serving.protocol.values import (
 )
 from callwright.serving.wires import openai
 from callwright.serving.wires.base import Json, LossKind, WireError
+from callwright.serving.wires.choices import unforced_choice_from, unforced_choice_to
 from callwright.serving.wires.context import Context
 from callwright.serving.wires.reader import Reader, mapping, sequence
 from callwright.serving.wires.schemas import schema_of
@@ -62,17 +62,11 @@ def tools_from(body: Mapping[str, Any], reader: Reader) -> list[Tool]:
 
 def choice_to(choice: ToolChoice, ctx: Context) -> Json:
     """Auto is no field, none is no tools; a text cannot force anything."""
-    if choice.mode in (ChoiceMode.ANY, ChoiceMode.NAMED):
-        raise ctx.refuse("force a call")
-    if choice.names:
-        raise ctx.refuse("allow a part of the tools: send only those")
-    if choice.parallel is not None:
-        ctx.lose(LossKind.CHOICE_PARALLEL, "this wire has no field for it")
-    return {"tools": []} if choice.mode is ChoiceMode.NONE else {}
+    return unforced_choice_to(choice, ctx)
 
 
 def choice_from(body: Mapping[str, Any], reader: Reader) -> ToolChoice:
-    return ToolChoice(ChoiceMode.NONE if body.get("tools") == [] else ChoiceMode.AUTO)
+    return unforced_choice_from(body)
 
 
 def call_to(call: ToolCall | Rejection, ctx: Context) -> str:
