@@ -161,13 +161,13 @@ class _Bar(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._loss = float("nan")
+        self._shown: dict[str, float] = {}  # the trainer's last loss, from its first log on
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._bar.step(state.global_step - self._bar.done, loss=self._loss)
+        self._bar.step(state.global_step - self._bar.done, **self._shown)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self._loss = float((logs or {}).get("loss", self._loss))
+        self._shown |= {name: value for name, value in (logs or {}).items() if name == "loss"}
 
 
 def _beginning(session: Session) -> Loaded:
