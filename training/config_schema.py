@@ -93,10 +93,28 @@ class Code(Section):
 
 
 class Azure(Section):
-    """The azure tool: one Azure CLI command a call. Not connected yet: every call ends as an infra fault."""
+    """The azure tool: one Azure CLI command a call, against Azurite (`make azure`); without it every call is an infra
+    fault."""
 
+    folder: str = ".azure-tools"
+    """Where `make azure` put the Azure CLI and Azurite."""
+    workers: Positive = 2
+    """Commands run at once."""
     timeout_s: Seconds = 60.0
-    """Time for one command; with `executors.queue_s` on top it is the call's deadline."""
+    """Time limit of one command; with `executors.queue_s` on top it is the call's deadline."""
+    output_kb: Positive = 16
+    """Output kept of one command; the rest is cut and the record says so."""
+    allow_live: bool = False
+    """Run in the subscription that this machine is signed in to, in place of Azurite: reading alone, in one group."""
+    resource_group: str | None = None
+    """The one resource group that live commands may name; it and `allow_live` are set together or not at all."""
+
+    @model_validator(mode="after")
+    def _live_needs_a_group(self) -> Self:
+        """Refuse half of the two, as the executor would."""
+        if self.allow_live != (self.resource_group is not None):
+            raise ValueError("allow_live and resource_group go together: set both, or neither")
+        return self
 
 
 class Executors(Section):

@@ -6,8 +6,9 @@ Invariant: everything that ``open_session`` starts is closed on every way out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -17,15 +18,14 @@ from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
-from callwright.envs.rewards import grade
+from callwright.envs.executors.settings import AzureSettings, CodeSettings, ExecutorSettings
+from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.serving.engines.engine import Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
-from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
-from callwright.serving.queues.dispatcher import Reply
+from callwright.serving.protocol import DEFAULT_TOOLS, Tool
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
 
@@ -74,11 +74,11 @@ class Session:
             self.config.system_prompt == "full",
         )
 
-    async def call_tool(self, call: ToolCall) -> Reply:
-        """One call through the broker, with its tool's own deadline."""
+    def episode(self) -> AbstractContextManager[CallTool]:
+        """One rollout's calls through the broker, each with its tool's own deadline."""
         timeouts = {name: getattr(self.config.executors, name).timeout_s for name in self.config.tools}
         # The sandbox ends a program at its own time limit; ours must not come first.
-        return await self.executors.call(call, timeout_s=timeouts.get(call.name, 10.0) + self.config.executors.queue_s)
+        return self.executors.episode(lambda tool: timeouts.get(tool, 10.0) + self.config.executors.queue_s)
 
     def run(
         self,
@@ -91,7 +91,9 @@ class Session:
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.config.budgets, in_flight)
+        if any(tool.stateful for tool in self.tools):  # a rollout keeps its lane of such a tool to its end
+            in_flight = min(in_flight, self.config.executors.lanes)
+        arena = Arena(self.policy(temperature), self.episode, grade, budgets or self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 
@@ -128,7 +130,7 @@ async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Execut
 
 def executor_settings(config: Config) -> ExecutorSettings:
     """The executors' own settings, from the run's config."""
-    code = config.executors.code
+    code, azure = config.executors.code, config.executors.azure
     limits = Limits(
         wall_s=code.timeout_s,
         cpu_s=max(1, round(code.timeout_s)),
@@ -143,4 +145,12 @@ def executor_settings(config: Config) -> ExecutorSettings:
         # A run may take all of its tool's own time before it counts as stuck.
         deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
         code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
+        azure=AzureSettings(
+            folder=Path(azure.folder),
+            workers=azure.workers,
+            wall_s=azure.timeout_s,
+            output_bytes=azure.output_kb * 1024,
+            allow_live=azure.allow_live,
+            resource_group=azure.resource_group,
+        ),
     )

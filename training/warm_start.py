@@ -20,7 +20,7 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool, Reward
+from callwright.envs.rewards import Episodes, Reward
 from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome, Trajectory
@@ -45,7 +45,7 @@ async def collect_traces(
     tasks: Sequence[Task],
     habits: Habits,
     policy: Policy,
-    call_tool: CallTool,
+    episode: Episodes,
     grade: Grader,
     budgets: Budgets,
     seed: object,
@@ -57,7 +57,8 @@ async def collect_traces(
         rng = random.Random(f"script|{seed}|{task.key}")
         scripted = replace(policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng, policy.dialect)))
         async with limit:
-            trace = await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
+            with episode() as call_tool:
+                trace = await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
         if trace.outcome is Outcome.INFRA_FAULT:
             raise RunError(f"warm start: {trace.trajectory.cause}")
         bar.step()
@@ -214,7 +215,7 @@ def warm_start(session: Session, folder: Path) -> Loaded:
         log(f"warm start, stage {number + 1}: {stage.traces} traces of scripted solvers, then {stage.steps} steps")
         traces = session.loop.run(
             collect_traces(
-                tasks, habits, policy, session.call_tool, _ungraded, session.config.budgets, f"{config.seed}|{number}"
+                tasks, habits, policy, session.episode, _ungraded, session.config.budgets, f"{config.seed}|{number}"
             )
         )
         rows = [labelled(trace.trajectory, on_given=config.warm_start.on_results) for trace in traces]

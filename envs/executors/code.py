@@ -35,13 +35,14 @@ class CodeExecutor:
             raise ExecutorUnavailable(f"{error}; or, WITHOUT ISOLATION, set sandbox: none") from error
 
     async def run(self, call: ToolCall) -> Record:
-        return _record(call, await self.runner.run(call.arguments["code_command"]))
+        return record_of_run(call, await self.runner.run(call.arguments["code_command"]))
 
     async def close(self) -> None:
         await self.runner.close()
 
 
-def _record(call: ToolCall, run: Run) -> Record:
+def record_of_run(call: ToolCall, run: Run) -> Record:
+    """The record of a program's end: see ``CodeExecutor``."""
     limit = run.limit or _limit_of(run)
     status = CallStatus.LIMIT if limit else CallStatus.OK if run.exit_code == 0 else CallStatus.ERROR
     fields: dict[str, Any] = {"exit_code": run.exit_code, "stdout": run.stdout.decode(errors="replace")}

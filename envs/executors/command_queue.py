@@ -16,9 +16,17 @@ import json
 import logging
 from collections.abc import AsyncIterator
 
-from callwright.envs.executors.executor import Executor
+from callwright.envs.executors.executor import Executor, Record, StatefulExecutor
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
-from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost, command_queue
+from callwright.serving.queues.broker import (
+    Broker,
+    BrokerClosed,
+    BrokerError,
+    Lease,
+    LeaseLost,
+    Message,
+    command_queue,
+)
 from callwright.serving.queues.reply import CallStatus, make_record
 from callwright.serving.queues.reward_queue import RewardQueue
 from callwright.serving.validation import validate
@@ -105,7 +113,7 @@ class CommandWorker:
                 return
             log.info("request accepted by %s", self.tool.name)
             async with self._renewed(lease):
-                record = await self._record(verdict, message.delivery_count)
+                record = await self._record(verdict, message)
             await self._rewards.publish(record, lane=message.lane, message_id=message.message_id)
             await self._broker.complete(lease)
         except asyncio.CancelledError:
@@ -122,19 +130,25 @@ class CommandWorker:
         await self._rewards.publish(record, lane=lease.message.lane, message_id=lease.message.message_id)
         await self._broker.dead_letter(lease, code=str(verdict.code), reason=verdict.message)
 
-    async def _record(self, call: ToolCall, delivery_count: int) -> bytes:
+    async def _record(self, call: ToolCall, message: Message) -> bytes:
         """The record to publish. Whatever the executor raises becomes an infra fault that names it."""
-        if self.tool.stateful and delivery_count > 1:
-            return self._fault(f"delivery {delivery_count} of a stateful call, which may have run: not run again")
+        times = message.delivery_count
+        if self.tool.stateful and times > 1:
+            return self._fault(f"delivery {times} of a stateful call, which may have run: not run again")
         try:
             async with asyncio.timeout(self._deadline_s):
-                said = await self.executor.run(call)
+                said = await self._run(call, message.lane)
             return json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except TimeoutError:
             return self._fault(f"no answer within {self._deadline_s:g} s")
         except Exception as error:  # the boundary: an executor's defect must not stop the worker
             log.warning("executor %s failed", self.executor.name, exc_info=error)
             return self._fault(f"{type(error).__name__}: {error}")
+
+    async def _run(self, call: ToolCall, lane: str) -> Record:
+        if isinstance(self.executor, StatefulExecutor):
+            return await self.executor.run_in(lane, call)
+        return await self.executor.run(call)
 
     def _fault(self, why: str) -> bytes:
         message = f"executor {self.executor.name}: {why}"[:1000]

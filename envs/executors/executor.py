@@ -9,7 +9,7 @@ limit (it ran into a limit that was the call's to keep), infra_fault (ours).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from callwright.serving.errors import RunError
 from callwright.serving.protocol.values import ToolCall
@@ -22,7 +22,7 @@ class ExecutorUnavailable(RunError):
     """The executor cannot run on this machine. One line: what is missing, and the command that mends it."""
 
 
-class Executor(Protocol):
+class Backend(Protocol):
     """One tool's back end. ``name`` says which one answered, in records of faults and in logs."""
 
     @property
@@ -32,13 +32,32 @@ class Executor(Protocol):
         """Probe and warm up. Raises ExecutorUnavailable."""
         ...
 
+    async def close(self) -> None:
+        """Give everything back. Safe to call twice, and after a failed start."""
+        ...
+
+
+class StatelessExecutor(Backend, Protocol):
+    """What a call comes to depends on the call alone: it is not told whose it is."""
+
     async def run(self, call: ToolCall) -> Record:
         """Run one call. Many may be in flight at once."""
         ...
 
-    async def close(self) -> None:
-        """Give everything back. Safe to call twice, and after a failed start."""
+
+@runtime_checkable
+class StatefulExecutor(Backend, Protocol):
+    """A call may see what earlier calls of its episode did, and nothing of any other episode.
+
+    An episode is a lane in one epoch: its calls come one after another, and its session id is never used again.
+    """
+
+    async def run_in(self, lane: str, call: ToolCall) -> Record:
+        """Run one call of the episode ``lane``. Calls of other lanes may be in flight at once."""
         ...
+
+
+Executor = StatelessExecutor | StatefulExecutor
 
 
 def record_of(call: ToolCall, status: CallStatus, **fields: Any) -> Record:

@@ -1,7 +1,8 @@
 """Broker, executors, workers and dispatcher as one object with a start and a close.
 
     async with Executors(settings, documents=documents) as executors:
-        reply = await executors.dispatcher.call(call, timeout_s=10)
+        with executors.episode() as call:  # one rollout's
+            reply = await call(ToolCall("web", {"q": "capital of Norway", "k": 3}))
 
 Invariants: start is all or nothing; close ends every task and process that start began, also after a failure; a worker
 that ends by itself is a fault that ``health`` shows.
@@ -10,13 +11,14 @@ that ends by itself is a fault that ``health`` shows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from callwright.envs.executors.azure import UnconfiguredAzure
+from callwright.envs.executors.azure import AzureExecutor
 from callwright.envs.executors.code import CodeExecutor
 from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.corpus import Corpus, Document
@@ -93,7 +95,7 @@ class Executors:
             code = self.settings.code
             return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)
         if tool == "azure":
-            return UnconfiguredAzure()
+            return AzureExecutor(self.settings.azure)
         raise UserError(f"the tool {tool} has no executor")
 
     def _corpus(self, documents: Documents | None) -> Corpus:
@@ -119,9 +121,23 @@ class Executors:
             name = worker.tool.name
             self._tasks[name] = asyncio.get_running_loop().create_task(worker.run(), name=f"worker of {worker.queue}")
 
-    async def call(self, call: ToolCall, *, timeout_s: float | None = None) -> Reply:
-        """``dispatcher.call`` with the settings' time-out."""
-        return await self.dispatcher.call(call, timeout_s=self.settings.timeout_s if timeout_s is None else timeout_s)
+    @contextlib.contextmanager
+    def episode(
+        self, timeout_s: Callable[[str], float] | None = None
+    ) -> Iterator[Callable[[ToolCall], Awaitable[Reply]]]:
+        """One rollout's calls, with the settings' time-out or with that of the tool's name."""
+        with self.dispatcher.episode() as episode:
+
+            async def call(call: ToolCall) -> Reply:
+                seconds = self.settings.timeout_s if timeout_s is None else timeout_s(call.name)
+                return await episode.call(call, timeout_s=seconds)
+
+            yield call
+
+    async def call(self, call: ToolCall) -> Reply:
+        """An episode of one call."""
+        with self.episode() as call_tool:
+            return await call_tool(call)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

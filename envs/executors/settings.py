@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from callwright.envs.executors.sandbox import Limits
 
@@ -28,6 +28,25 @@ class CodeSettings(BaseModel):
     limits: Limits = Limits()
 
 
+class AzureSettings(BaseModel):
+    """The Azure CLI: against the emulator, or, where a person allows it, reading one real resource group."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path = Field(default=Path(".azure-tools"), description="where make azure put the CLI and the emulator")
+    workers: int = Field(default=2, ge=1, description="commands that run at once")
+    wall_s: float = Field(default=60.0, gt=0, description="seconds from start to end of one command")
+    output_bytes: int = Field(default=16 * 1024, ge=1, description="kept of each of stdout and stderr; the rest is cut")
+    allow_live: bool = Field(default=False, description="run in the signed-in subscription instead of the emulator")
+    resource_group: str | None = Field(default=None, description="the one resource group that live commands may read")
+
+    @model_validator(mode="after")
+    def _live_needs_a_group(self) -> Self:
+        if self.allow_live != (self.resource_group is not None):
+            raise ValueError("allow_live and resource_group go together: set both, or neither")
+        return self
+
+
 class ExecutorSettings(BaseModel):
     """All of it."""
 
@@ -39,7 +58,8 @@ class ExecutorSettings(BaseModel):
     deadline_s: float = Field(default=45.0, gt=0, description="of one run in an executor; later it is stuck")
     web: WebSettings = WebSettings()
     code: CodeSettings = CodeSettings()
+    azure: AzureSettings = AzureSettings()
 
     def concurrency(self, tool: str) -> int:
         """How many calls a tool's worker takes from its queue at once: what its executor can run at once."""
-        return self.code.workers if tool == "code" else 8
+        return {"code": self.code.workers, "azure": self.azure.workers}.get(tool, 8)

@@ -49,5 +49,7 @@ def numeric_match(solution: str, accepted: tuple[str, ...]) -> bool:
 
 def is_correct(task: Task, solution: str) -> bool:
     """Whether the solution answers a task that is graded by comparison."""
+    if task.scorer == "any":
+        return bool(solution.strip())
     match = numeric_match if task.scorer == "numeric" else exact_match
     return match(solution, (task.answer, *task.accepted))

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from callwright.envs.rewards.grade import CallTool, grade
+from callwright.envs.rewards.calls import CallTool, Episodes
+from callwright.envs.rewards.grade import grade
+from callwright.envs.rewards.storage import set_up
 from callwright.envs.tasks.task import Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
@@ -29,19 +31,25 @@ def says(text: str, answer: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-async def gold_check(tasks: Iterable[Task], call: CallTool, concurrency: int = 16) -> list[GoldFailure]:
+async def gold_check(tasks: Iterable[Task], episode: Episodes, concurrency: int = 16) -> list[GoldFailure]:
     """Checks every task and returns what is wrong with them: an empty list is a pass."""
     gate = asyncio.Semaphore(concurrency)
 
     async def bounded(task: Task) -> list[GoldFailure]:
         async with gate:
-            return [GoldFailure(task.key, reason) for reason in await _reasons(task, call)]
+            with episode() as call:
+                reasons = await _reasons(task, call)
+            if task.storage is not None:
+                with episode() as call:
+                    reasons += await _idle(task, call)
+            return [GoldFailure(task.key, reason) for reason in reasons]
 
     return [failure for found in await asyncio.gather(*map(bounded, tasks)) for failure in found]
 
 
 async def _reasons(task: Task, call: CallTool) -> list[str]:
     reasons = list(_leaks(task))
+    await set_up(task, call)
     observation = ""
     for step in task.plan:
         reply = await call(ToolCall(step.tool, step.arguments))
@@ -56,6 +64,14 @@ async def _reasons(task: Task, call: CallTool) -> list[str]:
         if (await grade(task, wrong, call)).success:
             reasons.append(f"the wrong answer {wrong!r} is graded right")
     return reasons
+
+
+async def _idle(task: Task, call: CallTool) -> list[str]:
+    """A task that is all deed must not be paid for its answer alone."""
+    await set_up(task, call)
+    if task.scorer == "any" and (await grade(task, task.answer, call)).success:
+        return ["the gold answer is graded right though nothing was done"]
+    return []
 
 
 def _leaks(task: Task) -> Iterator[str]:

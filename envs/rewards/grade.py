@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
+from callwright.envs.rewards.calls import CallTool
 from callwright.envs.rewards.correct import is_correct
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
+from callwright.envs.rewards.storage import reached
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
 from callwright.envs.tasks.task import Task
-from callwright.serving.protocol.values import ToolCall
-from callwright.serving.queues.reply import CallStatus, Reply
-
-CallTool = Callable[[ToolCall], Awaitable[Reply]]
+from callwright.serving.queues.reply import CallStatus
 
 
 async def grade(
@@ -20,12 +17,15 @@ async def grade(
     """Grades one finished rollout.
 
     ``solution`` is None where the rollout did not finish; that, and a blank one, earns nothing. ``clean`` says that no
-    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the tests could not be run.
+    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the tests could not be run, or the
+    task's storage account not be read.
     """
     paid = weights or RewardWeights()
     if solution is None or not solution.strip():
         return Reward({"correct": 0.0, "clean": 0.0}, success=False)
     success = is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
+    if success and task.storage is not None:
+        success = await reached(task.storage, call)
     return Reward({"correct": paid.correct * success, "clean": paid.clean * clean}, success)
 
 

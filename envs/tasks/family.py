@@ -16,7 +16,8 @@ from typing import ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from callwright.envs.tasks.task import Step
+from callwright.envs.tasks.storage import StorageGoal
+from callwright.envs.tasks.task import Scorer, Step
 from callwright.envs.tasks.world import Pool, World, pick
 
 Slice = Literal["new_seeds", "unseen_template", "unseen_composition", "unseen_length"]
@@ -57,6 +58,8 @@ class Row:
     tests: str | None = None
     content: str = ""
     grounded: bool = True
+    scorer: Scorer = "exact"
+    storage: StorageGoal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callwright.envs.tasks.absent import Absent
+from callwright.envs.tasks.azure import AZURE_FAMILIES
 from callwright.envs.tasks.compute import Compute
 from callwright.envs.tasks.direct import Direct
 from callwright.envs.tasks.family import Family
@@ -20,4 +21,5 @@ FAMILIES: Mapping[str, type[Family[Any]]] = {
     "unit_tests": UnitTests,
     "direct": Direct,
     "absent": Absent,
+    **AZURE_FAMILIES,
 }

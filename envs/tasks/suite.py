@@ -133,4 +133,6 @@ def _task(key: str, family: str, split: Split, row: Row) -> Task:
         slice=split,
         template=row.template,
         grounded=row.grounded,
+        scorer=row.scorer,
+        storage=row.storage,
     )

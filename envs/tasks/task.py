@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from callwright.envs.tasks.storage import StorageGoal
+
+Scorer = Literal["exact", "numeric", "any"]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -27,7 +31,9 @@ class Task:
     ``tests`` holds Python assert lines for families that are paid by unit tests run in the code executor; the name
     ``answer`` in them is the submitted solution. ``guesses`` are plausible wrong answers (what a policy that does not
     call tools would say). ``slice`` is the evaluation slice the row belongs to, ``train`` or ``benchmark``. ``scorer``
-    says how an answer without ``tests`` is compared. ``grounded``: the last gold observation contains the answer.
+    says how an answer without ``tests`` is compared; ``any`` is for tasks that are all deed: whatever it says, it says
+    that it is done. ``grounded``: the last gold observation contains the answer. ``storage`` says what a storage
+    account holds before, and what it must hold after, whatever the answer.
     """
 
     key: str
@@ -40,5 +46,6 @@ class Task:
     slice: str = "new_seeds"
     template: str = ""
     accepted: tuple[str, ...] = field(default_factory=tuple)
-    scorer: Literal["exact", "numeric"] = "exact"
+    scorer: Scorer = "exact"
     grounded: bool = True
+    storage: StorageGoal | None = None

@@ -5,6 +5,7 @@ Invariants:
   that call: pairing is by order alone. The echoed id only verifies; where it differs, the call ends as an infra fault.
 - An epoch that ends in doubt (time-out, skew, cancellation, broker error) is retired: no later call uses its session,
   so a late reply cannot meet one. The late reply goes to the dead letters.
+- Calls are made in an episode, which is one rollout's; what it keeps for itself is in ``episode``.
 - ``call`` never raises and never hangs: each wait has the call's deadline and a name. Only cancellation passes through.
 """
 
@@ -16,17 +17,18 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall, new_call_id
 from callwright.serving.queues.broker import Broker, BrokerError
 from callwright.serving.queues.command_sender import CommandSender
+from callwright.serving.queues.episode import OwnLane, StateLost
 from callwright.serving.queues.lanes import Lane, LanePool
 from callwright.serving.queues.reply import CallStatus, Reply, fault_reply, make_record, read_reply
 from callwright.serving.queues.reward_queue import RewardQueue
 from callwright.serving.queues.waits import WaitBoard
 
-__all__ = ["CallStatus", "Dispatcher", "Reply"]
+__all__ = ["CallStatus", "Dispatcher", "Episode", "Reply"]
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,26 @@ class Dispatcher:
         }
         self.retired = 0
 
+    @contextlib.contextmanager
+    def episode(self) -> Iterator[Episode]:
+        """The calls of one rollout, made while the block runs."""
+        episode = Episode(self)
+        try:
+            yield episode
+        finally:
+            episode.close()
+
     async def call(self, call: ToolCall, *, timeout_s: float) -> Reply:
+        """An episode of one call."""
+        with self.episode() as episode:
+            return await episode.call(call, timeout_s=timeout_s)
+
+    def own_lane(self, tool: str) -> OwnLane | None:
+        """A new episode's place at a tool; None where the tool is stateless (or unknown), and any lane will do."""
+        sender = self._senders.get(tool)
+        return OwnLane(self._lanes[tool]) if sender is not None and sender.tool.stateful else None
+
+    async def call_in(self, own: OwnLane | None, call: ToolCall, *, timeout_s: float) -> Reply:
         """Send one call and wait for its reply, ``timeout_s`` in all. Every failure is a reply."""
         started = time.monotonic()
         sender = self._senders.get(call.name)
@@ -72,23 +93,25 @@ class Dispatcher:
             return Reply(record, CallStatus.REJECTED, cause, 0.0, call.name)
         waiting_for = f"waiting for a lane of queue {call.name}"
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s), own.turn if own else contextlib.nullcontext():
                 with self.waits.on(waiting_for):
-                    lane = await self._lanes[call.name].take()
+                    lane = await (own or self._lanes[call.name]).take()
                 waiting_for = f"waiting for the reply in lane {lane.session} of queue {call.name}"
                 with self.waits.on(waiting_for):
-                    reply = await self._in_lane(lane, sender, call, timeout_s, started)
+                    reply = await self._in_lane(lane, own, sender, call, timeout_s, started)
         except TimeoutError:
             cause = f"{call.name}: {timeout_s:g} s passed while {waiting_for}"
             reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
-        except (_InDoubt, BrokerError, OSError) as error:
-            cause = f"{call.name}: {error}" if isinstance(error, _InDoubt) else f"{call.name}: broker failed: {error}"
+        except (_InDoubt, StateLost) as error:
+            reply = fault_reply(call.name, f"{call.name}: {error}", time.monotonic() - started, call.name)
+        except (BrokerError, OSError) as error:
+            cause = f"{call.name}: broker failed: {error}"
             reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
         self.counts[call.name][reply.status] += 1
         return reply
 
     async def _in_lane(
-        self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
+        self, lane: Lane, own: OwnLane | None, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
     ) -> Reply:
         message_id = new_call_id()
         trusted = False
@@ -110,10 +133,12 @@ class Dispatcher:
             trusted = True
             return read_reply(lease.message.body, call.name, time.monotonic() - started)
         finally:
-            if trusted:
-                self._lanes[call.name].give_back(lane)
-            else:
+            if not trusted:
                 self._retire(call.name, lane)
+                if own is not None:
+                    own.lose()
+            elif own is None:
+                self._lanes[call.name].give_back(lane)
 
     def _retire(self, tool: str, lane: Lane) -> None:
         """End the lane's epoch: its place goes on under a new session id, the old one is watched for late replies."""
@@ -150,3 +175,23 @@ class Dispatcher:
         for task in watchers:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+class Episode:
+    """One rollout's way to the tools. Made by ``Dispatcher.episode``."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._own: dict[str, OwnLane | None] = {}
+
+    async def call(self, call: ToolCall, *, timeout_s: float) -> Reply:
+        """Make one call. Calls of a stateful tool wait for each other; others run side by side."""
+        if call.name not in self._own:
+            self._own[call.name] = self._dispatcher.own_lane(call.name)
+        return await self._dispatcher.call_in(self._own[call.name], call, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """End the epochs of its own lanes."""
+        for own in self._own.values():
+            if own is not None:
+                own.close()

@@ -65,7 +65,7 @@ async def test_the_deadline_closes_the_batch(
     attempts = [Attempt(task, sample, "run") for task in (SEARCH, ANSWER) for sample in range(3)]
     engine, ended = ByTask(tiny), []
     async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
-        arena = Arena(Policy(engine, tiny.codec, (WEB,), system_prompt=False), executors.call, grade, BUDGETS)
+        arena = Arena(Policy(engine, tiny.codec, (WEB,), system_prompt=False), executors.episode, grade, BUDGETS)
         rows = await run_batch(attempts, arena, deadline_s=1.0, on_done=ended.append)
 
     late, answered = rows[:3], rows[3:]
@@ -87,7 +87,7 @@ async def test_the_deadline_closes_the_batch(
 async def test_a_cancelled_batch_cancels_its_rollouts(tiny: Loaded) -> None:
     engine = ByTask(tiny)
     async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
-        arena = Arena(Policy(engine, tiny.codec, (WEB,), system_prompt=False), executors.call, grade, BUDGETS)
+        arena = Arena(Policy(engine, tiny.codec, (WEB,), system_prompt=False), executors.episode, grade, BUDGETS)
         running = asyncio.create_task(run_batch([Attempt(SEARCH, 0, "run")], arena, deadline_s=60.0))
         await asyncio.sleep(0.2)
         running.cancel()
@@ -112,7 +112,7 @@ async def test_a_large_batch_goes_in_waves_and_nobodys_clock_runs_while_it_waits
     async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
         policy = Policy(Slow(tiny), tiny.codec, (WEB,), system_prompt=False)
         budgets = Budgets(turn_tokens=100, policy_tokens=300, context=600, wall_s=0.8)
-        arena = Arena(policy, executors.call, grade, budgets, in_flight=2)
+        arena = Arena(policy, executors.episode, grade, budgets, in_flight=2)
         rows = await run_batch(attempts, arena, deadline_s=60.0)
     assert highest == 2
     assert [row.sample for row in rows] == list(range(7))

@@ -15,7 +15,7 @@ from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable, Record
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings, WebSettings
+from callwright.envs.executors.settings import AzureSettings, CodeSettings, ExecutorSettings, WebSettings
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import AZURE, WEB
 from callwright.serving.protocol.values import ToolCall
@@ -96,7 +96,8 @@ BODY = b'{"type":"web","q":"x","k":1}'
 
 @pytest.fixture
 async def executors() -> AsyncIterator[Executors]:
-    settings = ExecutorSettings(tools=("web", "code", "azure"), code=CodeSettings(workers=1))
+    nowhere = AzureSettings(folder=Path("no-such-folder"))
+    settings = ExecutorSettings(tools=("web", "code", "azure"), code=CodeSettings(workers=1), azure=nowhere)
     try:
         async with Executors(settings, documents=DOCUMENTS) as made:
             yield made
@@ -230,7 +231,7 @@ async def test_every_tool_answers_through_the_queues(executors: Executors) -> No
     assert (code.status, code.cause) == (CallStatus.ERROR, "exit code 3")
     azure = await executors.call(ToolCall("azure", {"azure_command": "az group list"}))
     assert (azure.status, azure.executor) == (CallStatus.INFRA_FAULT, "azure/none")
-    assert "not configured" in azure.cause
+    assert azure.cause == "azure is not configured here; run: make azure"
     assert executors.counts["azure"] == {"ok": 0, "error": 0, "limit": 0, "rejected": 0, "infra_fault": 1}
     health = {entry.tool: entry for entry in executors.health()}
     assert all(entry.alive for entry in health.values())

@@ -47,19 +47,19 @@ async def executors(suite: TaskSuite) -> AsyncIterator[Executors]:
 
 
 async def test_training_rows(suite: TaskSuite, executors: Executors) -> None:
-    assert await gold_check(suite.sample("train", 120), executors.call) == []
+    assert await gold_check(suite.sample("train", 120), executors.episode) == []
 
 
 @pytest.mark.parametrize("part", SLICES)
 async def test_evaluation_rows(part: Any, suite: TaskSuite, executors: Executors) -> None:
-    assert await gold_check(suite.evaluation(part, 36), executors.call) == []
+    assert await gold_check(suite.evaluation(part, 36), executors.episode) == []
 
 
 async def test_a_search_for_one_result_finds_the_current_document(suite: TaskSuite, executors: Executors) -> None:
     plain = build_suite({"lookup": FamilySpec()}, WORLD.model_copy(update={"stale": 0.0}), seed=3)
     assert plain.world.spec.k == 1
     async with Executors(executors.settings, documents=plain.documents()) as service:
-        assert await gold_check(plain.evaluation("new_seeds", 40), service.call) == []
+        assert await gold_check(plain.evaluation("new_seeds", 40), service.episode) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest_asyncio
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import ExecutorUnavailable, Record, record_of
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import GradingFault, Reward, grade
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Step, Task
@@ -29,6 +30,7 @@ from callwright.training.experts import ScriptedEngine, call, solution
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
+SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), azure=AzureSettings(folder=Path("no-such-folder")))
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK."), ("GHJK", "the code of GHJK is 481."), ("LMNP", "nothing here.")]
 FIRST, SECOND = Step("web", {"q": "BCDF", "k": 1}), Step("web", {"q": "GHJK", "k": 1})
 TASK = Task("t/0", "lookup", "code of the owner of BCDF?", "481", plan=(FIRST, SECOND))
@@ -99,7 +101,7 @@ class Fake:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors() -> AsyncIterator[Executors]:
-    service = Executors(ExecutorSettings(tools=("web", "code", "azure")), documents=DOCUMENTS)
+    service = Executors(SETTINGS, documents=DOCUMENTS)
     try:
         await service.start()
     except ExecutorUnavailable as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 
 from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import grade
 from callwright.envs.rollout import Budgets, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Step, Task
@@ -26,6 +27,7 @@ from callwright.training.experts import Habits, ScriptedEngine, call, script, so
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
+SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), azure=AzureSettings(folder=Path("no-such-folder")))
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK."), ("GHJK", "the code of GHJK is 481."), ("LMNP", "nothing here.")]
 SEARCH, LAST = Step("web", {"q": "BCDF", "k": 1}), Step("web", {"q": "GHJK", "k": 1})
 COMPUTE = Step("code", {"code_command": "python3 -c 'print(\"</execute></tool_call>\", 6*7)'"})
@@ -37,7 +39,7 @@ NAMED = ("execute", "hermes")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors() -> AsyncIterator[Executors]:
-    service = Executors(ExecutorSettings(tools=("web", "code", "azure")), documents=DOCUMENTS)
+    service = Executors(SETTINGS, documents=DOCUMENTS)
     try:
         await service.start()
     except ExecutorUnavailable as error:

@@ -34,7 +34,7 @@ BUDGETS = Budgets(turn_tokens=100, policy_tokens=300, context=600)
 
 async def traces_of(tiny: Loaded, service: Executors, habits: Habits, seed: int = 0) -> list[Rollout]:
     policy = Policy(ScriptedEngine(tiny.codec, []), tiny.codec, DEFAULT_TOOLS, system_prompt=False)
-    return await collect_traces([TASK, OTHER], habits, policy, service.call, grade, BUDGETS, seed)
+    return await collect_traces([TASK, OTHER], habits, policy, service.episode, grade, BUDGETS, seed)
 
 
 def test_a_script_follows_its_habits_and_its_generator() -> None:

@@ -35,6 +35,7 @@ class Launcher:
     prefix: str | None  # the interpreter's own tree, where it is not part of the system
     sized: bool = False  # whether this bubblewrap can cap a tmpfs (0.7 and later)
     nested: bool = True
+    extra: tuple[str, ...] = ()  # more of bubblewrap's arguments: further folders to show
 
     @classmethod
     def find(cls) -> Launcher:
@@ -83,6 +84,7 @@ class Launcher:
         if self.prefix is not None:
             arguments += ["--ro-bind", self.prefix, self.prefix]
         arguments += ["--symlink", self.python, "/sandbox/bin/python", "--symlink", self.python, "/sandbox/bin/python3"]
+        arguments += self.extra
         arguments += ["--proc", "/proc", "--dev", "/dev", "--symlink", "scratch", "/tmp"]
         # These two are all that stays writable. A nested call covers them with its own.
         for folder in (SCRATCH, "/dev/shm"):
