@@ -32,6 +32,8 @@ START_S = 90.0
 GRACE_S = 10.0  # the zygote keeps the wall limit itself; this much later it is taken for dead
 SCRATCH_BYTES = 256 * 1024 * 1024
 _HERE = Path(__file__).resolve().parent
+# Places in the sandbox.
+_TOOLS, _CODE, _SIGNED_IN = "/azure/tools", "/azure/code", "/azure/signed-in"
 _AZURITE = "azurite/node_modules/azurite/dist/src/azurite.js"
 _OPTIONS = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
 
@@ -41,23 +43,23 @@ class Installation:
     """What ``make azure`` has put on this machine."""
 
     folder: Path
-    python: Path
     node: str
 
     @classmethod
     def find(cls, folder: Path) -> Installation | None:
         """None where something is missing."""
         folder, node = folder.resolve(), shutil.which("node")
-        python = folder / "cli/bin/python"
         if node is None or not all((folder / part / ".ready").exists() for part in ("cli", "azurite")):
             return None
-        return cls(folder, python, os.path.realpath(node))
+        return cls(folder, os.path.realpath(node))
 
-    def trees(self) -> list[str]:
-        """The folders that have to be seen inside the sandbox, besides the system's."""
-        base = Path(os.path.realpath(self.python)).parents[1]
-        found = [str(self.folder), str(_HERE), str(base), str(Path(self.node).parents[1])]
-        return [tree for tree in dict.fromkeys(found) if tree != "/usr"]
+    def mounts(self) -> dict[str, str]:
+        """What has to be seen inside the sandbox besides the system's folders: there, and here. What may stand anywhere
+        (the checkout) has a place of its own; the interpreters stay where they say that they are."""
+        base = str(Path(os.path.realpath(self.folder / "cli/bin/python")).parents[1])
+        node = str(Path(self.node).parents[1])
+        own = {tree: tree for tree in (base, node) if tree != "/usr"}
+        return {_TOOLS: str(self.folder), _CODE: str(_HERE), **own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class WarmCli:
         key = "" if live else base64.b64encode(secrets.token_bytes(32)).decode()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        argv = [*_sandbox(installation, config_dir), str(installation.python), "-I", str(_HERE / "zygote.py")]
+        argv = [*_sandbox(installation, config_dir), f"{_TOOLS}/cli/bin/python", "-I", f"{_CODE}/zygote.py"]
         try:
             process = subprocess.Popen(
                 argv, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", env={}
@@ -110,13 +112,13 @@ class WarmCli:
         return cli
 
     async def _hello(self, installation: Installation, config_dir: Path | None) -> None:
-        azurite = [installation.node, str(installation.folder / _AZURITE), *_OPTIONS] if self.key else []
+        azurite = [installation.node, f"{_TOOLS}/{_AZURITE}", *_OPTIONS] if self.key else []
         config = {
             "azurite": azurite,
             "accounts": [WARM_ACCOUNT, *self.accounts],
             "key": self.key,
-            "config_dir": "/scratch/.azure" if config_dir is None else str(config_dir),
-            "contents": str(_HERE / "contents.py"),
+            "config_dir": "/scratch/.azure" if config_dir is None else _SIGNED_IN,
+            "contents": f"{_CODE}/contents.py",
         }
         answer = b""
         with contextlib.suppress(ConnectionError, BrokenPipeError):
@@ -227,9 +229,9 @@ class WarmCli:
 
 def _sandbox(installation: Installation, config_dir: Path | None) -> list[str]:
     """Bubblewrap's command line, up to the command."""
-    extra = [argument for tree in installation.trees() for argument in ("--ro-bind", tree, tree)]
+    extra = [argument for there, here in installation.mounts().items() for argument in ("--ro-bind", here, there)]
     if config_dir is not None:
-        extra += ["--share-net", "--ro-bind", "/etc", "/etc", "--bind", str(config_dir), str(config_dir)]
+        extra += ["--share-net", "--ro-bind", "/etc", "/etc", "--bind", str(config_dir), _SIGNED_IN]
     launcher = dataclasses.replace(Launcher.find(), nested=False, extra=tuple(extra))
     return launcher.wrapper(SCRATCH_BYTES)
 
