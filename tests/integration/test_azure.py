@@ -154,6 +154,7 @@ async def test_no_secret_is_told(executor: AzureExecutor) -> None:
     assert heard[2]["stdout"] == "[hidden]"
 
 
+@pytest.mark.slow
 async def test_output_is_cut_and_says_so() -> None:
     executor = await started(output_bytes=300)
     try:
@@ -164,6 +165,7 @@ async def test_output_is_cut_and_says_so() -> None:
         await executor.close()
 
 
+@pytest.mark.slow
 async def test_accounts_run_out_and_another_azurite_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old episodes keep theirs for one change more; then their account is gone, and they get no other."""
     monkeypatch.setattr("callwright.envs.executors.azure.warm_cli.ACCOUNTS", 2)
@@ -181,6 +183,7 @@ async def test_accounts_run_out_and_another_azurite_takes_over(monkeypatch: pyte
         await executor.close()
 
 
+@pytest.mark.slow
 async def test_a_dead_azurite_is_our_fault_and_the_next_episode_has_a_new_one() -> None:
     executor = await started()
     try:
@@ -195,6 +198,7 @@ async def test_a_dead_azurite_is_our_fault_and_the_next_episode_has_a_new_one() 
         await executor.close()
 
 
+@pytest.mark.slow
 async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
     executor = await started(wall_s=2.0)
     try:
@@ -206,6 +210,7 @@ async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
         await executor.close()
 
 
+@pytest.mark.slow
 async def test_the_time_limit_of_a_command_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = await started(wall_s=0.001)
     monkeypatch.setattr(executor, "_answers", _yes)
@@ -216,6 +221,7 @@ async def test_the_time_limit_of_a_command_is_its_own(monkeypatch: pytest.Monkey
         await executor.close()
 
 
+@pytest.mark.slow
 async def test_everything_ends_with_the_executor() -> None:
     executor = await started()
     azurite = _azurite(executor)
@@ -226,6 +232,7 @@ async def test_everything_ends_with_the_executor() -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_live_needs_a_sign_in_and_uses_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
     executor = await started(allow_live=True, resource_group="mine")

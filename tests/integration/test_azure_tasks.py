@@ -54,6 +54,7 @@ async def test_gold_is_paid_and_empty_or_wrong_is_not(family: str, suite: TaskSu
     assert await gold_check(tasks, executors.episode, concurrency=2) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", AZURE_FAMILIES)
 async def test_the_right_deed_and_one_more_is_wrong(family: str, suite: TaskSuite, executors: Executors) -> None:
     (task,) = tasks_of(suite, family, 1)
