@@ -1,0 +1,49 @@
+"""Which addresses a page may be fetched from: those of the public internet.
+
+A page's URL comes from outside, and this machine may stand in a network where much answers without asking who calls.
+Invariant: a name is resolved once, every address that it has is judged, and the connection goes to a judged address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_GLOBAL_V6 = ip_network("2000::/3")  # all else tunnels, maps or is local
+# 6to4 and the two that the library's tables miss in some of the Pythons we run on hold IPv4 addresses or point inside;
+# 168.63.129.16 answers a cloud's guests from an address that looks public.
+_REFUSED = tuple(map(ip_network, ("2002::/16", "2001::/23", "192.88.99.0/24", "192.0.0.0/24", "168.63.129.16/32")))
+
+
+class AddressRefused(Exception):
+    """A host that pages are not fetched from."""
+
+
+async def system_resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses of a name, as the machine's resolver gives them. Raises OSError, UnicodeError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+def is_public(address: str, allowed: Sequence[Network] = ()) -> bool:
+    """Whether an address is one of the public internet, or of an ``allowed`` network."""
+    ip: IPv4Address | IPv6Address = ip_address(address)
+    if any(ip in network for network in allowed):
+        return True
+    if ip.is_multicast or ip.is_reserved or not ip.is_global or any(ip in network for network in _REFUSED):
+        return False
+    return ip.version == 4 or ip in _GLOBAL_V6
+
+
+async def judged_addresses(host: str, port: int, resolve: Resolve, allowed: Sequence[Network]) -> Sequence[str]:
+    """The addresses to connect to, in order. Raises AddressRefused, OSError, UnicodeError."""
+    found = list(dict.fromkeys(await resolve(host, port)))
+    # One bad address among good ones is how a name is made to point inside.
+    if not found or not all(is_public(address, allowed) for address in found):
+        raise AddressRefused(f"{host} is no public address")
+    return found
