@@ -99,8 +99,10 @@ class PageFetcher:
         if url.scheme not in ("http", "https"):
             raise PageError(f"the scheme {url.scheme!r} is not fetched")
         port = url.port or (443 if url.scheme == "https" else 80)
-        if port not in self.rules.ports or url.userinfo or not url.host:
-            raise PageError("another port, or a user, in the address")
+        if port not in self.rules.ports:
+            raise PageError(f"the port {port} is not fetched from")
+        if url.userinfo or not url.host:
+            raise PageError("an address with a user, or without a host")
         try:
             return await judged_addresses(url.host, port, self._resolve, self.rules.allowed)
         except AddressRefused as error:
