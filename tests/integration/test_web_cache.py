@@ -18,6 +18,7 @@ from web_servers import ANSWERS, FOUND, NOTHING, Got, Handler, says, search, ser
 from callwright.envs.executors.corpus import Document
 from callwright.envs.executors.web import WebSettings, backoff, search_executor
 from callwright.envs.executors.web.cache import AnswerCache
+from callwright.envs.executors.web.faults import SearchFault
 from callwright.envs.executors.web.make import answers_digest
 from callwright.envs.executors.web.search import SearchExecutor
 from callwright.serving.errors import UserError
@@ -156,6 +157,17 @@ async def test_a_replay_answers_without_its_service_and_without_a_key(tmp_path: 
     assert [entry.name for entry in tmp_path.iterdir()] == ["web.sqlite"]
 
 
+async def test_a_cache_for_replay_takes_nothing_in(tmp_path: Path) -> None:
+    later = asyncio.get_running_loop().time() + 60
+    for replay in (False, True):
+        cache = AnswerCache(tmp_path / "c", "searxng", "s", replay=replay)
+        await cache.open()
+        if replay:
+            with pytest.raises(SearchFault, match="readonly"):
+                await cache.put("q", 1, [], later)
+        await cache.close()
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "why"),
     [
@@ -194,7 +206,7 @@ async def test_a_cache_that_another_process_holds_is_waited_for_until_the_deadli
         holder.execute("ROLLBACK")
         holder.close()
     assert record["status"] == "infra_fault"
-    assert f"the cache {path}" in record["message"]
+    assert record["message"] == f"web/searxng: the search's time ran out while waiting for the cache {path}"
 
 
 # Several processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -193,3 +194,14 @@ async def test_a_packed_stream_that_unpacks_to_nothing_ends_too() -> None:
 
     with pytest.raises(BodyError, match="larger than 500 bytes"):
         await read_body(endless(), "gzip", 500)
+
+
+async def test_a_bomb_in_one_piece_is_not_unpacked() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(64)) + packer.flush()
+    tracemalloc.start()
+    with pytest.raises(BodyError, match="larger than 1000000 bytes"):
+        await read_body(chunks(bomb, len(bomb)), "gzip", 10**6)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20

@@ -6,13 +6,12 @@ Invariant: a name is resolved once, every address that it has is judged, and the
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Network = IPv4Network | IPv6Network
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Resolve = Callable[[str, int], Sequence[str]]  # it may block: it runs in a thread
 
 _GLOBAL_V6 = ip_network("2000::/3")  # all else tunnels, maps or is local
 # 6to4 and the two that the library's tables miss in some of the Pythons we run on hold IPv4 addresses or point inside;
@@ -24,10 +23,9 @@ class AddressRefused(Exception):
     """A host that pages are not fetched from."""
 
 
-async def system_resolve(host: str, port: int) -> Sequence[str]:
+def system_resolve(host: str, port: int) -> Sequence[str]:
     """The addresses of a name, as the machine's resolver gives them. Raises OSError, UnicodeError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def is_public(address: str, allowed: Sequence[Network] = ()) -> bool:
@@ -40,9 +38,9 @@ def is_public(address: str, allowed: Sequence[Network] = ()) -> bool:
     return ip.version == 4 or ip in _GLOBAL_V6
 
 
-async def judged_addresses(host: str, port: int, resolve: Resolve, allowed: Sequence[Network]) -> Sequence[str]:
+def judged_addresses(host: str, port: int, resolve: Resolve, allowed: Sequence[Network]) -> Sequence[str]:
     """The addresses to connect to, in order. Raises AddressRefused, OSError, UnicodeError."""
-    found = list(dict.fromkeys(await resolve(host, port)))
+    found = list(dict.fromkeys(resolve(host, port)))
     # One bad address among good ones is how a name is made to point inside.
     if not found or not all(is_public(address, allowed) for address in found):
         raise AddressRefused(f"{host} is no public address")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 
@@ -20,6 +22,9 @@ from callwright.envs.executors.web.body import ACCEPT_ENCODING, BodyError, read_
 from callwright.envs.executors.web.faults import PageError
 from callwright.envs.executors.web.page_text import text_of_html
 
+T = TypeVar("T")
+
+THREADS = 8
 CONNECT_S = 2.0  # to one address, while there may be another
 _HTML = ("text/html", "application/xhtml+xml")
 _TYPES = (*_HTML, "text/plain")
@@ -45,7 +50,8 @@ class PageRules:
 
 
 class PageFetcher:
-    """Fetches pages' texts."""
+    """Fetches pages' texts. Names are resolved and pages are read in threads of its own: a name server that does not
+    answer must hold up nobody else's."""
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class PageFetcher:
         self.rules = rules or PageRules()
         self._resolve = resolve
         self._tls = tls or httpx.create_ssl_context()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web-pages")
 
     async def text(self, url: str, seconds: float) -> str:
         """The page's text, within these ``seconds`` and the rules' own. Raises PageError."""
@@ -64,10 +71,16 @@ class PageFetcher:
         try:
             async with asyncio.timeout(limit):
                 kind, charset, body = await self._follow(url)
-                # Off the loop: a large page takes a while, though it is linear in its size.
-                return await asyncio.to_thread(_text, kind, charset, body)
+                return await self._in_thread(_text, kind, charset, body)
         except TimeoutError:
             raise PageError(f"it took longer than {limit:.1f} s") from None
+
+    def close(self) -> None:
+        """Safe to call twice. A look-up that hangs is left to end by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _follow(self, url: str) -> tuple[str, str, bytes]:
         try:
@@ -104,7 +117,7 @@ class PageFetcher:
         if url.userinfo or not url.host:
             raise PageError("an address with a user, or without a host")
         try:
-            return await judged_addresses(url.host, port, self._resolve, self.rules.allowed)
+            return await self._in_thread(judged_addresses, url.host, port, self._resolve, self.rules.allowed)
         except AddressRefused as error:
             raise PageError(str(error)) from None
         except (OSError, UnicodeError, ValueError) as error:

@@ -46,6 +46,10 @@ class Fetcher(Protocol):
         """Raises PageError."""
         ...
 
+    def close(self) -> None:
+        """Safe to call twice."""
+        ...
+
 
 class WithPages:
     """The first ``count`` results have their pages' texts as content; the service's snippet where there is no page."""
@@ -75,6 +79,7 @@ class WithPages:
         return replace(document, content=text[:CONTENT_CHARS]) if text else document
 
     async def close(self) -> None:
+        self._fetcher.close()
         await self._source.close()
 
 
