@@ -11,7 +11,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from web_servers import Got, Handler, bomb, drips, raw, redirects, says, search, serving, settings
 
 from callwright.envs.executors.web import search_executor
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.integration
 PAGE = "<html><head><title>T</title></head><body><p>Oslo is <b>the</b> capital.</p></body></html>"
 TEXT = "Oslo is the capital."
 SOON_S = 30.0  # what ends within its bound of half a second has ended by then, on a busy machine too
+UNUSED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # one that costs nothing to make
 HOME = ip_network("127.0.0.1/32")
 
 
@@ -148,6 +152,8 @@ async def test_redirects_are_followed_and_counted() -> None:
     "url",
     [
         "http://127.0.0.1:22/",
+        "http://127.0.0.1:0/",
+        "http://\ud800/",
         "http://user:pw@127.0.0.1:80/",
         "http://user@127.0.0.1:80/",
         "file:///etc/passwd",
@@ -163,6 +169,21 @@ async def test_redirects_are_followed_and_counted() -> None:
 async def test_an_address_that_is_not_fetched(url: str) -> None:
     with pytest.raises(PageError):
         await fetcher(80).text(url, 60.0)
+
+
+@hypothesis.settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="htps:/@.[]%0a\ud800 \\?#&=<>xn--\uff0e1:65-_", max_size=14))
+def test_any_address_is_fetched_or_refused(text: str) -> None:
+    async def nowhere() -> None:
+        page = fetcher(80, resolve=lambda host, port: [], tls=UNUSED)
+        try:
+            for url in (text, f"http://{text}"):
+                with pytest.raises(PageError):
+                    await page.text(url, 60.0)
+        finally:
+            page.close()
+
+    asyncio.run(nowhere())
 
 
 async def test_the_shipped_rules_take_the_two_ports_of_the_web_and_no_network_of_ours() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callwright.envs.executors.web.backends import BACKENDS, AnswerError
@@ -86,6 +86,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
+@settings(max_examples=200, deadline=None)
 @given(answer=JSON)
 def test_any_json_is_documents_or_an_answer_error(backend: str, answer: Any) -> None:
     try:
@@ -155,6 +156,7 @@ def test_a_hostile_page_takes_linear_time(piece: str) -> None:
     assert time.process_time() - begin < 30
 
 
+@settings(max_examples=500, deadline=None)
 @given(st.text(alphabet="<>/!-ab='\" &#;x\n"))
 def test_any_page_has_a_text(page: str) -> None:
     text_of_html(page)

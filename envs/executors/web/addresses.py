@@ -13,10 +13,19 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Sequence[str]]  # it may block: it runs in a thread
 
-_GLOBAL_V6 = ip_network("2000::/3")  # all else tunnels, maps or is local
-# 6to4 and the two that the library's tables miss in some of the Pythons we run on hold IPv4 addresses or point inside;
-# 168.63.129.16 answers a cloud's guests from an address that looks public.
-_REFUSED = tuple(map(ip_network, ("2002::/16", "2001::/23", "192.88.99.0/24", "192.0.0.0/24", "168.63.129.16/32")))
+_GLOBAL_V6 = ip_network("2000::/3")  # all else maps IPv4, translates to it, or is local
+_REFUSED = tuple(  # whatever the library's tables say, which differ from Python to Python
+    map(
+        ip_network,
+        (
+            "192.0.0.0/24",  # protocol assignments; one cloud's metadata
+            "192.88.99.0/24",  # relays of 6to4
+            "168.63.129.16/32",  # one cloud's own services, for its guests alone
+            "2001::/23",  # protocol assignments; Teredo, which holds IPv4 addresses
+            "2002::/16",  # 6to4, which does too
+        ),
+    )
+)
 
 
 class AddressRefused(Exception):

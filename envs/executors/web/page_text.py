@@ -47,7 +47,7 @@ def _pieces(page: str) -> Iterator[str]:
 
 
 def _markup(page: str, start: int, gone: set[str]) -> tuple[int, str]:
-    """Where the markup at ``start`` ends, and what stands in its place. ``gone``: what does not come any more."""
+    """Where the markup at ``start`` ends, and what stands in its place. ``gone``: elements not closed any more."""
     if page.startswith("<!--", start):
         end = page.find("-->", start + 4)
         return (len(page) if end < 0 else end + 3), ""
@@ -55,7 +55,7 @@ def _markup(page: str, start: int, gone: set[str]) -> tuple[int, str]:
     if tag is None:
         return start + 1, "<"
     name = (tag[2] or "").lower()
-    end = _end_of_tag(page, tag.end(), gone)
+    end = _end_of_tag(page, tag.end())
     if name in _DROPPED and not tag[1] and name not in gone:
         closer = _DROPPED[name].search(page, end)
         if closer is not None:
@@ -67,17 +67,11 @@ def _markup(page: str, start: int, gone: set[str]) -> tuple[int, str]:
     return end, "" if name in _INLINE else "\n"
 
 
-def _end_of_tag(page: str, at: int, gone: set[str]) -> int:
-    """Behind the ``>`` that no quoted value holds."""
+def _end_of_tag(page: str, at: int) -> int:
+    """Behind the ``>`` that no quoted value holds. A quote that is not closed is none."""
     while (stop := _IN_TAG.search(page, at)) is not None:
         at = stop.end()
-        quote = stop[1]
-        if not quote:
+        if not stop[1]:
             return at
-        if quote not in gone:
-            end = page.find(quote, at)
-            if end < 0:
-                gone.add(quote)
-            else:
-                at = end + 1
+        at = max(at, page.find(stop[1], at) + 1)  # fails once at most: at the last quote of the page
     return len(page)

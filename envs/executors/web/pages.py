@@ -90,7 +90,7 @@ class PageFetcher:
                 if not isinstance(answer, str):
                     return answer
                 target = target.join(answer)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise PageError(f"no address: {error}") from None
         raise PageError(f"more than {self.rules.redirects} redirects")
 
@@ -111,7 +111,7 @@ class PageFetcher:
     async def _judge(self, url: httpx.URL) -> Sequence[str]:
         if url.scheme not in ("http", "https"):
             raise PageError(f"the scheme {url.scheme!r} is not fetched")
-        port = url.port or (443 if url.scheme == "https" else 80)
+        port = url.port if url.port is not None else 443 if url.scheme == "https" else 80
         if port not in self.rules.ports:
             raise PageError(f"the port {port} is not fetched from")
         if url.userinfo or not url.host:
