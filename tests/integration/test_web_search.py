@@ -280,6 +280,20 @@ async def test_a_query_that_is_too_long_is_the_models_own_error(backend: str) ->
     assert len(server.requests) == (0 if backend == "brave" else 1)
 
 
+@pytest.mark.parametrize("q", [" ", "?!", "\x00\x01", "\u2014 \u2026", "\n"])
+async def test_a_query_without_words_finds_nothing_and_asks_nobody(q: str) -> None:
+    async with serving(says("no query", 400)) as server:
+        record = await ask(settings(server.url), search(q))
+    assert record == {"type": "web", "status": "ok", "results": [], "message": "no results"}
+    assert server.requests == []
+
+
+async def test_no_control_character_is_sent() -> None:
+    async with serving(says(ANSWERS["searxng"])) as server:
+        await ask(settings(server.url), search("\x00oslo\x1b \r\nnor\x7fway\u00a0?"))
+    assert server.requests[0].params["q"] == "oslo nor way ?"
+
+
 async def test_an_answer_depends_on_its_query_alone() -> None:
     """No cookie of one answer goes with the next request."""
     async with serving(says(ANSWERS["searxng"], headers=[("set-cookie", "a=b")])) as server:

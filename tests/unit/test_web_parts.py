@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import tracemalloc
 import zlib
@@ -67,6 +69,24 @@ def test_settings_survive_their_dump(tmp_path: Any) -> None:
     assert parse_yaml(file.read_text())["executors"]["web"]["cache_file"] == "runs/web.sqlite"
     local = load_config("quickstart", ["executors.web.corpus=wiki.sqlite"])
     assert str(local.executors.web.corpus) == "wiki.sqlite"
+
+
+def test_without_the_http_library_the_corpus_works_and_a_service_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["httpx"] = None  # importing it raises
+from callwright.envs.executors.service import Executors
+from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.executors.web import WebSettings
+from callwright.serving.errors import UserError
+Executors(ExecutorSettings(tools=("web",)), documents=[("a", "b")])
+try:
+    Executors(ExecutorSettings(tools=("web",), web=WebSettings(backend="searxng", url="http://127.0.0.1:1")))
+except UserError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "executors.web.backend searxng needs httpx: pip install 'callwright[web]'\n", done.stderr
 
 
 # Answers

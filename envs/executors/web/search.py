@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 from callwright.envs.executors.executor import Record, record_of
 from callwright.envs.executors.web.backends import Backend
@@ -18,6 +19,11 @@ from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
 
 log = logging.getLogger(__name__)
+
+# A service may refuse a query without words or with control characters. That would be a fault of ours by its status,
+# and a way for the model out of any rollout: such a query finds nothing, as in the corpus, and is not sent.
+_WORD = re.compile(r"\w")
+_SPACE = re.compile(r"[\s\x00-\x1f\x7f]+")
 
 
 class SearchExecutor:
@@ -34,7 +40,9 @@ class SearchExecutor:
         await self._source.open()
 
     async def run(self, call: ToolCall) -> Record:
-        query, k = call.arguments["q"], call.arguments["k"]
+        query, k = _SPACE.sub(" ", call.arguments["q"]).strip(), call.arguments["k"]
+        if not _WORD.search(query):
+            return found_record(call, ())
         wrong = self._backend.too_long(query)
         if wrong:
             return record_of(call, CallStatus.ERROR, message=wrong)
