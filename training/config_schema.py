@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.web.settings import WebSettings
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
@@ -70,13 +71,6 @@ class Engine(Section):
     """Weights and cache of the engine and the trainer; bfloat16 is slower than float32 on most CPUs."""
 
 
-class Web(Section):
-    """The web tool: search over the local document collection."""
-
-    timeout_s: Seconds = 10.0
-    """Time for one search; with `executors.queue_s` on top it is the call's deadline. Past that the fault is ours."""
-
-
 class Code(Section):
     """The code tool: commands in a sandbox."""
 
@@ -106,7 +100,7 @@ class Executors(Section):
     """Unanswered calls of one tool at once; more wait for a lane."""
     queue_s: Seconds = 60.0
     """What a call may wait on top of its tool's deadline, for a lane and a free worker; past it the fault is ours."""
-    web: Web = Web()
+    web: WebSettings = WebSettings()
     code: Code = Code()
     azure: Azure = Azure()
 

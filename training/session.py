@@ -120,7 +120,9 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
     settings = executor_settings(config)
-    documents = tasks.documents() if "web" in config.tools else None
+    web = config.executors.web
+    own = "web" in config.tools and web.backend == "corpus" and web.corpus is None
+    documents = tasks.documents() if own else None
     executors = Executors(settings, documents=documents, executors=given)
     await executors.start()
     return executors
@@ -142,5 +144,6 @@ def executor_settings(config: Config) -> ExecutorSettings:
         lanes=config.executors.lanes,
         # A run may take all of its tool's own time before it counts as stuck.
         deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
+        web=config.executors.web,
         code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
     )

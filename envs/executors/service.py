@@ -22,7 +22,7 @@ from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.settings import ExecutorSettings
-from callwright.envs.executors.web import CorpusExecutor
+from callwright.envs.executors.web import CorpusExecutor, search_executor
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.values import Tool, ToolCall
@@ -88,7 +88,8 @@ class Executors:
 
     def _make(self, tool: str, documents: Documents | None) -> Executor:
         if tool == "web":
-            return CorpusExecutor(self._corpus(documents))
+            web = self.settings.web
+            return CorpusExecutor(self._corpus(documents)) if web.backend == "corpus" else search_executor(web)
         if tool == "code":
             code = self.settings.code
             return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from callwright.envs.executors.sandbox import Limits
-
-
-class WebSettings(BaseModel):
-    """The local document collection."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    corpus: Path | None = Field(default=None, description="the collection's file; none: in memory")
+from callwright.envs.executors.web.settings import WebSettings
 
 
 class CodeSettings(BaseModel):
