@@ -90,8 +90,7 @@ class Executors:
         if tool == "web":
             return CorpusExecutor(self._corpus(documents))
         if tool == "code":
-            code = self.settings.code
-            return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)
+            return CodeExecutor(self.settings.code)
         if tool == "azure":
             return UnconfiguredAzure()
         raise UserError(f"the tool {tool} has no executor")

@@ -21,8 +21,10 @@ import pytest
 import callwright
 from callwright.envs.executors.code import CodeExecutor
 from callwright.envs.executors.command_queue import CommandWorker
+from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.sandbox import Limits, SandboxError, SandboxPool
 from callwright.envs.executors.sandbox.cgroup import Parents
+from callwright.envs.executors.settings import CodeSettings
 from callwright.serving.protocol.tools import CODE
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.broker import command_queue
@@ -43,11 +45,11 @@ EATERS = (
 
 @pytest.fixture
 async def executor(request: pytest.FixtureRequest) -> AsyncIterator[CodeExecutor]:
-    made = CodeExecutor(workers=1, limits=LIMITS)
-    made.runner = SandboxPool(1, LIMITS, nested=getattr(request, "param", "nested") == "nested")
+    pool = SandboxPool(1, LIMITS, nested=getattr(request, "param", "nested") == "nested")
+    made = CodeExecutor(CodeSettings(), pool)
     try:
         await made.start()
-    except SandboxError as error:
+    except ExecutorUnavailable as error:
         pytest.skip(f"no sandbox here: {error}")
     yield made
     await made.close()

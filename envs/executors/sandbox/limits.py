@@ -74,3 +74,12 @@ class Run:
     truncated: bool = False
     limit: str = ""
     seconds: float = 0.0
+
+
+def refusal(command: bytes) -> Run | None:
+    """The answer to a command that no shell could be given; None where it can run."""
+    if b"\0" in command:
+        return Run(126, b"", b"the command holds a NUL character\n")
+    if len(command) > MAX_COMMAND_BYTES:
+        return Run(126, b"", f"the command holds more than {MAX_COMMAND_BYTES} bytes\n".encode())
+    return None

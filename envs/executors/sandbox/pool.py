@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 
 from callwright.envs.executors.sandbox.bubblewrap import Launcher
 from callwright.envs.executors.sandbox.cgroup import Group, Parents
-from callwright.envs.executors.sandbox.limits import MAX_COMMAND_BYTES, Limits, Run, SandboxError, WorkerDied
+from callwright.envs.executors.sandbox.limits import Limits, Run, SandboxError, WorkerDied, refusal
 from callwright.envs.executors.sandbox.walls import check, looks
 from callwright.envs.executors.sandbox.worker import GRACE_S, ZygoteWorker
 
@@ -44,6 +44,8 @@ class _Slot:
 
 class SandboxPool:
     """``size`` warm sandboxes. ``nested=False`` asks for the disposable mode."""
+
+    name = "bubblewrap"
 
     def __init__(
         self, size: int = 2, limits: Limits | None = None, *, nested: bool = True, slot_wait_s: float = 60.0
@@ -116,9 +118,9 @@ class SandboxPool:
     async def run(self, command: str) -> Run:
         """Run one shell command line. Raises SandboxError when the sandbox, not the command, failed."""
         text = command.encode()
-        if len(text) > MAX_COMMAND_BYTES or b"\0" in text:
-            what = "a NUL character" if b"\0" in text else f"more than {MAX_COMMAND_BYTES} bytes"
-            return Run(126, b"", f"the command holds {what}\n".encode())
+        refused = refusal(text)
+        if refused is not None:
+            return refused
         async with self._slot() as slot:
             worker = await self._ready(slot)
             begin = time.monotonic()
