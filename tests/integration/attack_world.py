@@ -203,6 +203,14 @@ class World:
     def lives(self) -> bool:
         return bool(self.pids())
 
+    def sleeps(self) -> bool:
+        """A marked process is a sleep: whatever was to come before it has been done."""
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"):
+                    return True
+        return False
+
     def outlives(self) -> bool:
         """The call is over and its processes are not."""
         return self.returned and self.lives()

@@ -133,8 +133,8 @@ NETWORK = [
     Attack("listen in", python(SNIFF), World.leaked, root=True),
 ]
 RIGHTS = [
-    Attack("user namespace", "unshare --user sleep @mark@", World.lives),
-    Attack("user namespace by clone", f"python3 -c {shlex.quote(CLONE)}", World.lives),
+    Attack("user namespace", "unshare --user sleep @mark@", World.sleeps),
+    Attack("user namespace by clone", f"python3 -c {shlex.quote(CLONE)}", World.sleeps),
     Attack("mount", "mount -t tmpfs @mark@ /mnt && sleep @mark@", World.mounted, root=True, inside="unshare --mount"),
     Attack("join namespaces", "nsenter -t @victim@ -m -n touch @folder@/planted", World.tampered, root=True),
     Attack("change root", "chroot /proc/@victim@/root touch @folder@/planted", World.tampered, root=True),

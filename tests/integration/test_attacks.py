@@ -32,7 +32,10 @@ TERM_S = 3.0  # how long a plain subprocess may run until it is asked to end, wh
 LEAVE_S = 5.0  # how long killed processes may take to leave, and background ones to begin
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["nested", "disposable"])
+MODES = ["nested", pytest.param("disposable", marks=pytest.mark.slow)]  # a bubblewrap a call: the same walls, slower
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODES)
 async def pool(request: pytest.FixtureRequest) -> AsyncIterator[SandboxPool]:
     made = SandboxPool(1, LIMITS, nested=request.param == "nested")
     try:
@@ -70,8 +73,7 @@ async def test_in_the_sandbox_it_has_no_effect(name: str, pool: SandboxPool, wor
 
     assert not await _carried_out(attack, world, run)
     assert await _within(LEAVE_S, lambda: not attack.seen(world))
-    healthy = await pool.run("echo fine | cat")
-    assert (healthy.exit_code, healthy.stdout, healthy.limit) == (0, b"fine\n", "")
+    assert await _healthy(pool)
     assert world.victim.poll() is None
 
 
@@ -91,6 +93,15 @@ async def test_without_the_sandbox_it_has_one(name: str, world: World) -> None:
         assert await _carried_out(attack, world, plain.run) or await _within(LEAVE_S, lambda: attack.seen(world))
     finally:
         plain.end()
+
+
+async def _healthy(pool: SandboxPool) -> bool:
+    """It answers a plain program; a busy machine may be late once or twice."""
+    for _ in range(3):
+        run = await pool.run("echo fine | cat")
+        if (run.exit_code, run.stdout, run.limit) == (0, b"fine\n", ""):
+            return True
+    return False
 
 
 async def _carried_out(attack: Attack, world: World, run: RunOne) -> bool:

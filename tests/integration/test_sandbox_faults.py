@@ -34,7 +34,7 @@ from callwright.serving.queues.reward_queue import RewardQueue
 
 pytestmark = pytest.mark.integration
 
-LIMITS = Limits(wall_s=2, memory_mb=128, processes=16, scratch_mb=8)
+LIMITS = Limits(wall_s=4, memory_mb=128, processes=16, scratch_mb=8)
 ZYGOTE = "$(grep -l '^Name:.python3' /proc/[0-9]*/status | head -n 1 | cut -d/ -f3)"
 TOUCH = "b = bytearray(60 << 20); b[::4096] = bytes(len(b) // 4096)"
 EATERS = (
@@ -88,7 +88,7 @@ async def test_a_program_that_silences_its_zygote_is_charged(executor: CodeExecu
     """Before the deadline that would make it our fault."""
     began = time.monotonic()
     reply = await ask(executor, f"kill -STOP {ZYGOTE}; sleep 1000")
-    assert (reply.status, reply.cause) == (CallStatus.LIMIT, "killed: time limit of 2 s")
+    assert (reply.status, reply.cause) == (CallStatus.LIMIT, "killed: time limit of 4 s")
     assert time.monotonic() - began > LIMITS.wall_s + 5
     assert await fine(executor)
 
@@ -112,7 +112,7 @@ async def test_memory_of_all_processes_together_is_the_programs_fault(executor: 
 @pytest.mark.parametrize(
     ("command", "cause"),
     [
-        ("sleep 20", "killed: time limit of 2 s"),
+        ("sleep 20", "killed: time limit of 4 s"),
         ("python3 -c 'bytearray(10**9)'", "memory limit"),
         ("head -c 2000000 /dev/zero", "killed: output limit of 1048576 bytes"),
         ("head -c 20000000 /dev/zero > f", "file size limit"),
