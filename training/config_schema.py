@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.settings import check_address
 from callwright.envs.executors.web.settings import WebSettings
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
@@ -74,6 +75,10 @@ class Engine(Section):
 class Code(Section):
     """The code tool: commands in a sandbox."""
 
+    backend: Literal["local", "sandboxfusion"] = "local"
+    """`local` runs commands on this machine; `sandboxfusion` sends them to a server of that kind."""
+    url: str | None = None
+    """The address of the `sandboxfusion` server, such as `http://sandbox.example:8080`."""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """`none` runs model-written commands bare: for a machine that is itself thrown away afterwards."""
     workers: Positive = 2
@@ -84,6 +89,11 @@ class Code(Section):
     """Memory limit of one command."""
     output_kb: Positive = 16
     """Output kept of one command; the rest is cut and the record says so."""
+
+    @model_validator(mode="after")
+    def _backend_has_its_address(self) -> Self:
+        check_address(self.backend, self.url)
+        return self
 
 
 class Azure(Section):

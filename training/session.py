@@ -145,5 +145,7 @@ def executor_settings(config: Config) -> ExecutorSettings:
         # A run may take all of its tool's own time before it counts as stuck.
         deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
         web=config.executors.web,
-        code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
+        code=CodeSettings(
+            backend=code.backend, url=code.url, sandbox=code.sandbox, workers=code.workers, limits=limits
+        ),
     )

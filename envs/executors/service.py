@@ -91,8 +91,7 @@ class Executors:
             web = self.settings.web
             return CorpusExecutor(self._corpus(documents)) if web.backend == "corpus" else search_executor(web)
         if tool == "code":
-            code = self.settings.code
-            return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)
+            return CodeExecutor(self.settings.code)
         if tool == "azure":
             return UnconfiguredAzure()
         raise UserError(f"the tool {tool} has no executor")

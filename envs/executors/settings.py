@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.web.settings import WebSettings
 
 
 class CodeSettings(BaseModel):
-    """The sandbox."""
+    """Where commands run. ``url`` is the server's, for sandboxfusion alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    backend: Literal["local", "sandboxfusion"] = "local"
+    url: str | None = None
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     workers: int = Field(default=2, ge=1, description="programs that run at once")
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _backend_has_its_address(self) -> Self:
+        check_address(self.backend, self.url)
+        return self
+
+
+def check_address(backend: str, url: str | None) -> None:
+    """Raises ValueError for a server without an address, or an address that nothing would use."""
+    if backend == "sandboxfusion" and not (url or "").startswith(("http://", "https://")):
+        raise ValueError(f"the backend sandboxfusion needs the http address of its server in url, not {url!r}")
+    if backend != "sandboxfusion" and url is not None:
+        raise ValueError(f"url is the address of a sandboxfusion server, and the backend is {backend}")
 
 
 class ExecutorSettings(BaseModel):
