@@ -67,7 +67,7 @@ class Broker(Protocol):
         ...
 
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
-        """Append to a lane."""
+        """Append to a lane. A message without an id may get one."""
         ...
 
     async def receive(

@@ -1,34 +1,97 @@
-"""Brokers for the tests that hold for every broker: each kind, and a way to open one more end of the same queues."""
+"""Brokers for the tests that hold for every broker: each kind, and a way to open one more end of the same queues.
+
+``servicebus`` is the namespace whose connection string is in CALLWRIGHT_SERVICEBUS, where it is set. Its queues (see
+QUEUES) must exist, empty, with sessions, MAX_DELIVERIES and a lock of at most a minute. Elsewhere it is the broker of
+amqp_broker.py on loopback, which needs python-qpid-proton.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import importlib.util
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from callwright.serving.queues.broker import Broker
 from callwright.serving.queues.memory import MemoryBroker
+from callwright.serving.queues.servicebus import ServiceBusBroker
 from callwright.serving.queues.sqlite import SqliteBroker
 
 MAX_DELIVERIES = 3
-KINDS = ("memory", "sqlite")
+QUEUES = ("commandqueue-web", "commandqueue-code")
+KINDS = ("memory", "sqlite", "servicebus")
+VARIABLE = "CALLWRIGHT_SERVICEBUS"
+KEY = "cGxhbnRlZC1zZWNyZXQ="
+
+
+@contextmanager
+def amqp_broker(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The broker of amqp_broker.py as a process, and its port."""
+    for module in ("azure.servicebus", "proton"):
+        if importlib.util.find_spec(module.split(".")[0]) is None or importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install 'callwright[servicebus,dev]'")
+    command = [sys.executable, str(Path(__file__).with_name("amqp_broker.py")), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            yield running, int(running.stdout.readline())
+        finally:
+            running.kill()
+
+
+def connection_string(port: int) -> str:
+    """What the SDK needs to talk to it."""
+    endpoint = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=test"
+    return f"{endpoint};SharedAccessKey={KEY};UseDevelopmentEmulator=true;"
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """A namespace that the tests may use: the variable that its connection string is in, and the queues' prefix."""
+
+    variable: str
+    prefix: str
+
+
+@contextmanager
+def namespace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
+    """The real one, or one on loopback."""
+    if os.environ.get(VARIABLE):
+        yield Bus(VARIABLE, "")
+        return
+    with amqp_broker() as (_, port):
+        monkeypatch.setenv(VARIABLE, connection_string(port))
+        yield Bus(VARIABLE, f"{uuid.uuid4().hex[:8]}-")
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path) -> AsyncIterator[Callable[[], Broker]]:
+async def opened(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[], Broker]]:
     """A function that opens one more end of the same queues; every end is closed afterwards."""
     made: list[Broker] = []
 
-    def end() -> Broker:
-        if kind == "memory":  # one process, so one broker
-            broker: Broker = made[0] if made else MemoryBroker(max_deliveries=MAX_DELIVERIES)
-        else:
-            broker = SqliteBroker(folder / "queues.db", max_deliveries=MAX_DELIVERIES)
-        made.append(broker)
-        return broker
+    def collect(make: Callable[[], Broker]) -> Callable[[], Broker]:
+        def end() -> Broker:
+            made.append(make())
+            return made[-1]
+
+        return end
 
     try:
-        yield end
+        if kind == "memory":  # one process, so one broker
+            only = MemoryBroker(max_deliveries=MAX_DELIVERIES)
+            yield collect(lambda: only)
+        elif kind == "sqlite":
+            yield collect(lambda: SqliteBroker(folder / "queues.db", max_deliveries=MAX_DELIVERIES))
+        else:
+            with namespace(monkeypatch) as bus:
+                yield collect(lambda: ServiceBusBroker(bus.variable, prefix=bus.prefix))
     finally:
         for broker in made:
             await broker.close()
