@@ -27,8 +27,9 @@ from callwright.serving.queues.broker import (
     living,
     refuse_second_death,
 )
+from callwright.serving.queues.servicebus_connection import Connection
 from callwright.serving.queues.servicebus_finding import MIN_WAIT_S, Finder, Found, Wish
-from callwright.serving.queues.servicebus_link import PROBE_SESSION, Connection, Reader, lane_of, session_of
+from callwright.serving.queues.servicebus_link import PROBE_SESSION, Reader, lane_of, session_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient, ServiceBusSender

@@ -1,8 +1,6 @@
-"""The azure-servicebus SDK at arm's length: where the connection string is, one receiver, and what an error says.
+"""One receiver of the azure-servicebus SDK: a session, or the dead letters of a queue; lanes and messages as ours.
 
 Invariants:
-- The connection string is read from its environment variable when it is needed; nothing of ours keeps it, and no error
-  shows it.
 - A receiver of the SDK is used by one task at a time, and an operation that has begun is never cancelled: half a frame
   would be left on the connection.
 - A session's lock is renewed for as long as its reader is open.
@@ -12,78 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from callwright.serving.errors import UserError
-from callwright.serving.queues.broker import TOO_MANY_DELIVERIES, BrokerError, LeaseLost, Message
+from callwright.serving.queues.broker import TOO_MANY_DELIVERIES, LeaseLost, Message
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
-    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+    from azure.servicebus.aio import ServiceBusReceiver
 
 log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0  # what closing one link may take
 RENEWAL_S = 10.0  # what one renewal of a lock may take
 MIN_RENEWAL_S = 0.5  # between two
-_SECRETS = re.compile(r"(SharedAccessKey|SharedAccessSignature|sig)=[^;&\s]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Where the connection string is: the name of an environment variable."""
-
-    variable: str
-
-    def open(self, retries: int) -> ServiceBusClient:
-        """A client. Raises UserError where the variable, what it holds, or the SDK is missing."""
-        try:
-            from azure.servicebus.aio import ServiceBusClient
-        except ModuleNotFoundError:
-            raise UserError("the servicebus broker needs its extra: pip install 'callwright[servicebus]'") from None
-        text = self._text()
-        if not text:
-            raise UserError(f"set {self.variable} to the connection string of a Service Bus namespace")
-        try:
-            return ServiceBusClient.from_connection_string(text, retry_total=retries)
-        except ValueError:
-            raise UserError(f"{self.variable} does not hold the connection string of a Service Bus namespace") from None
-
-    @property
-    def endpoint(self) -> str:
-        """The namespace's address, for messages."""
-        found = re.search(r"Endpoint=([^;]+)", self._text())
-        return found.group(1).rstrip("/") if found else f"the namespace of {self.variable}"
-
-    def said(self, error: BaseException) -> str:
-        """An error of the SDK as one line without secrets."""
-        line = " ".join(str(error).split())
-        for secret in _SECRETS.finditer(self._text()):
-            line = line.replace(secret.group().partition("=")[2], "***")
-        return type(error).__name__ + ": " + _SECRETS.sub(r"\1=***", line)
-
-    @contextmanager
-    def reported(self, what: str) -> Iterator[None]:
-        """The boundary: whatever the SDK raises inside becomes a BrokerError that says ``what`` could not be done."""
-        from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, SessionLockLostError
-
-        try:
-            yield
-        except (UserError, BrokerError):
-            raise
-        except (MessageAlreadySettled, MessageLockLostError, SessionLockLostError) as error:
-            raise LeaseLost(f"could not {what}: {self.said(error)}") from None
-        except Exception as error:
-            raise BrokerError(f"could not {what} at {self.endpoint}: {self.said(error)}") from None
-
-    def _text(self) -> str:
-        return os.environ.get(self.variable, "")
 
 
 class Reader:

@@ -15,7 +15,8 @@ from buses import KEY, Bus, amqp_broker, connection_string, namespace
 from callwright.serving.errors import UserError
 from callwright.serving.queues.broker import START_S, BrokerError, Lease, Message, dead_letters
 from callwright.serving.queues.servicebus import ServiceBusBroker
-from callwright.serving.queues.servicebus_link import Connection, lane_of, session_of
+from callwright.serving.queues.servicebus_connection import Connection
+from callwright.serving.queues.servicebus_link import lane_of, session_of
 
 pytestmark = pytest.mark.integration
 
