@@ -183,7 +183,7 @@ class ServiceBusBroker:
 
         def let_go(done: asyncio.Task[Found | None]) -> None:
             if not done.cancelled() and done.exception() is None and (found := done.result()) is not None:
-                self._finder.take_back(found[0], keep=False)
+                self._finder.drop(found[0])
 
         finding.add_done_callback(let_go)
 
@@ -212,13 +212,13 @@ class ServiceBusBroker:
         await asyncio.shield(self._background.begin(self._settled(held, settling)))
 
     async def _settled(self, held: _Held, settling: Coroutine[Any, Any, None]) -> None:
-        keep = False
         try:
             with self._connection.reported(f"settle a message of {self._prefix}{held.reader.queue}"):
                 await settling
-            keep = held.named
-        finally:
-            self._finder.take_back(held.reader, keep=keep)
+        except BrokerError:
+            self._finder.drop(held.reader)
+            raise
+        self._finder.take_back(held.reader, named=held.named)
 
     async def _peek(self, queue: str, limit: int) -> list[Message]:
         with self._connection.reported(f"peek at {self._prefix}{queue}"):

@@ -1,10 +1,9 @@
-"""How a reader with a message is found: the links that wait for any lane, and those that stay with a lane.
+"""How a reader with a message is found: the links that take any lane, and those that stay with a lane.
 
-Opening a link to the service takes half a second, so links are kept. For a queue that is received from without a lane,
-``ACCEPTORS`` links wait for the next free session; one that comes while nobody receives is let go after ``HAND_OFF_S``.
-A lane that was asked for by name stays with its asker for ``IDLE_S``.
+Opening a link to the service takes half a second, so links are kept. A lane that was asked for by name stays with its
+asker for ``IDLE_S``; see ``Acceptors`` for the others.
 
-Invariant: every reader is in one place: with an offer, idle under its lane, with whoever found it, or closing.
+Invariant: every reader is in one place: offered, lingering, idle, with whoever found it, or closing.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from dataclasses import dataclass
 
 from callwright.serving.queues.background import Background
 from callwright.serving.queues.broker import Message, living
+from callwright.serving.queues.servicebus_acceptors import FETCH_S, Acceptors
 from callwright.serving.queues.servicebus_link import Reader, session_of
 
-ACCEPTORS = 4
 ACCEPT_S = 60.0  # how long one link waits for a session before it is made anew
-HAND_OFF_S = 1.0
 IDLE_S = 30.0
 SLICE_S = 0.5  # how soon a search notices that nobody wants its message any more
 MIN_WAIT_S = 0.05
@@ -47,72 +45,6 @@ class Wish:
         return min(max(self.left(), MIN_WAIT_S), SLICE_S)
 
 
-@dataclass(slots=True)
-class _Offer:
-    """What an acceptor got: a session or an error."""
-
-    got: Reader | Exception
-    gone: bool = False
-
-
-class Acceptors:
-    """The links of one queue that wait for the next free session."""
-
-    def __init__(self, new_reader: Callable[[], Reader], background: Background) -> None:
-        self._new_reader = new_reader
-        self._background = background
-        self._offers: asyncio.Queue[_Offer] = asyncio.Queue()
-        self._opening: set[asyncio.Task[None]] = set()
-
-    async def get(self, wait_s: float) -> Reader | None:
-        """A reader of the next free session; None when none came. Raises what opening one raised."""
-        while len(self._opening) < ACCEPTORS:
-            task = self._background.begin(self._accept())
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
-        try:
-            async with asyncio.timeout(wait_s):
-                offer = await self._offers.get()
-                while offer.gone:
-                    offer = await self._offers.get()
-        except TimeoutError:
-            return None
-        offer.gone = True
-        if isinstance(offer.got, Exception):
-            raise offer.got
-        return offer.got
-
-    def close(self) -> None:
-        for task in self._opening:
-            task.cancel()
-        while not self._offers.empty():
-            self._withdraw(self._offers.get_nowait())
-
-    async def _accept(self) -> None:
-        from azure.servicebus.exceptions import OperationTimeoutError
-
-        reader = self._new_reader()
-        try:
-            await reader.open()
-            offer = _Offer(reader)
-        except OperationTimeoutError:
-            await reader.close()
-            return
-        except Exception as error:  # told to the next receiver
-            await reader.close()
-            offer = _Offer(error)
-        except asyncio.CancelledError:
-            await reader.close()
-            raise
-        self._offers.put_nowait(offer)
-        asyncio.get_running_loop().call_later(HAND_OFF_S, self._withdraw, offer)
-
-    def _withdraw(self, offer: _Offer) -> None:
-        if not offer.gone and isinstance(offer.got, Reader):
-            self._background.begin(offer.got.close())
-        offer.gone = True
-
-
 class Finder:
     """Finds messages, and takes readers back that are done with."""
 
@@ -134,14 +66,19 @@ class Finder:
         kept = self._idle.get((queue, lane))
         return None if kept is None else kept[0]
 
-    def take_back(self, reader: Reader, *, keep: bool) -> None:
-        """The reader's message is settled, or none came. ``keep`` it for the lane's next, or close it."""
-        if not keep or self._closed or reader.lane is None:
-            self._background.begin(reader.close())
-            return
-        key = (reader.queue, reader.lane)
-        timer = asyncio.get_running_loop().call_later(IDLE_S, self._drop_idle, key)
-        self._idle[key] = (reader, timer)
+    def take_back(self, reader: Reader, *, named: bool) -> None:
+        """The reader's message is settled, or none came; ``named``: its lane was asked for by name."""
+        if self._closed or reader.lane is None:
+            self.drop(reader)
+        elif named:
+            key = (reader.queue, reader.lane)
+            self._idle[key] = (reader, asyncio.get_running_loop().call_later(IDLE_S, self._drop_idle, key))
+        else:
+            self._acceptors[reader.queue].linger(reader)
+
+    def drop(self, reader: Reader) -> None:
+        """Nothing more is wanted of this reader; what it holds comes again."""
+        self._background.begin(reader.close())
 
     def close(self) -> None:
         self._closed = True
@@ -153,7 +90,7 @@ class Finder:
     def _drop_idle(self, key: tuple[str, str]) -> None:
         reader, timer = self._idle.pop(key)
         timer.cancel()
-        self._background.begin(reader.close())
+        self.drop(reader)
 
     async def _any_lane(self, wish: Wish) -> Found | None:
         from azure.servicebus.exceptions import OperationTimeoutError
@@ -162,18 +99,19 @@ class Finder:
             new_reader = self._new_reader
             self._acceptors[wish.queue] = Acceptors(lambda: new_reader(wish.queue, None, ACCEPT_S), self._background)
         while True:
-            reader = await self._acceptors[wish.queue].get(wish.slice())
-            if reader is not None:
+            got = await self._acceptors[wish.queue].get(wish.slice())
+            if got is not None:
+                reader, message = got
                 try:
-                    message = await reader.next(SLICE_S)
+                    message = message or await reader.next(FETCH_S)
                 except OperationTimeoutError:  # the service may tell only now that no session came
                     message = None
                 except BaseException:
-                    self.take_back(reader, keep=False)
+                    self.drop(reader)
                     raise
                 if message is not None:
                     return reader, message
-                self.take_back(reader, keep=False)
+                self.drop(reader)
             if wish.left() == 0:
                 return None
 
@@ -206,7 +144,7 @@ class Finder:
                 if wish.left() == 0:
                     break
         except BaseException:
-            self.take_back(reader, keep=False)
+            self.drop(reader)
             raise
-        self.take_back(reader, keep=True)
+        self.take_back(reader, named=True)
         return None

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 POLL_FIRST_S = 0.001
 POLL_LAST_S = 0.02
+POLL_GROWTH = 1.25  # a wait of some length is noticed about a fifth of that length late
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ class SqliteBroker:
             while queues := self._waiters.queues:
                 await asyncio.sleep(self._poll_s)
                 news = await self._do(partial(QueueFile.news, queues=queues))
-                self._poll_s = POLL_FIRST_S if news else min(2 * self._poll_s, POLL_LAST_S)
+                self._poll_s = POLL_FIRST_S if news else min(POLL_GROWTH * self._poll_s, POLL_LAST_S)
                 for queue, lane in news:
                     self._waiters.wake(queue, lane)
         except BrokerError as error:

@@ -1,8 +1,8 @@
 """A small Service Bus on loopback: AMQP 1.0 by Qpid Proton, for the unmodified azure-servicebus SDK to talk to.
 
-    python amqp_broker.py PORT    # 0 takes a free one; prints the port, and runs until its input ends
+    python amqp_broker.py PORT LOCK_S    # port 0 takes a free one; prints the port, and runs until its input ends
 
-Queues are made when they are named: sessions on, ``LOCK_S`` of lock, ``MAX_DELIVERIES``; a name that begins with
+Queues are made when they are named: sessions on, locks of LOCK_S seconds, ``MAX_DELIVERIES``; a name that begins with
 ``absent`` is refused, one that begins with ``plain`` has no sessions. Of the service it has put-token, send, sessions
 by name and next available, peek-lock, settling, dead letters, lock renewal, peek, the list of sessions. Not of it:
 batches (Proton hides the message format), deferral, scheduling, topics.
@@ -10,6 +10,7 @@ batches (Proton hides the message format), deferral, scheduling, topics.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,7 +23,6 @@ from urllib.parse import urlsplit
 from proton import Condition, Delivery, Endpoint, Handler, Link, Message, symbol, timestamp, ulong
 from proton.reactor import Container
 
-LOCK_S = 5.0
 MAX_DELIVERIES = 3
 TICK_S = 0.05
 DEAD = "/$deadletterqueue"
@@ -73,8 +73,9 @@ class Queue:
 class Bus(Handler):
     """The one handler of all events; single-threaded."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, lock_s: float) -> None:
         self.port = port
+        self.lock_s = lock_s
         self.queues: dict[str, Queue] = {}
         self.accepting: list[tuple[Link, Queue, float]] = []  # links that wait for any session, until when
         self.replies: dict[tuple[Any, str], Link] = {}  # where the answers of a connection's $cbs or $management go
@@ -84,13 +85,11 @@ class Bus(Handler):
         acceptor = event.reactor.acceptor("127.0.0.1", self.port)
         self.port = acceptor._selectable._delegate.getsockname()[1]
         print(self.port, flush=True)
-        threading.Thread(target=self._stop_at_end_of_input, args=(event.reactor,), daemon=True).start()
+        threading.Thread(target=self._stop_at_end_of_input, daemon=True).start()
         event.reactor.schedule(TICK_S, self)
 
-    def _stop_at_end_of_input(self, reactor: Container) -> None:
+    def _stop_at_end_of_input(self) -> None:
         sys.stdin.read()
-        import os
-
         os._exit(0)
 
     def on_connection_remote_open(self, event: Any) -> None:
@@ -163,7 +162,7 @@ class Bus(Handler):
     def _begin(self, reading: Reading) -> None:
         link, session = reading.link, reading.session
         if session is not None:
-            reading.until = time.time() + LOCK_S
+            reading.until = time.time() + self.lock_s
             link.source.filter.clear()
             link.source.filter.put_dict({SESSION_FILTER: session})
             link.properties = {"com.microsoft:locked-until-utc": ticks(reading.until)}
@@ -204,7 +203,7 @@ class Bus(Handler):
         for reading in queue.readings:
             while reading.link.credit > 0 and (stored := queue.next_for(reading)) is not None:
                 stored.reading, stored.token = reading, uuid.uuid4()
-                stored.until = time.time() + LOCK_S
+                stored.until = time.time() + self.lock_s
                 delivery = reading.link.delivery(stored.token.bytes_le)
                 delivery.stored = stored
                 reading.link.send(wire(stored))
@@ -332,7 +331,7 @@ class Bus(Handler):
 
     def _manage(self, queue: Queue, operation: str, request: Message) -> tuple[int, Any]:
         body = {str(name): value for name, value in (request.body or {}).items()}
-        until = time.time() + LOCK_S
+        until = time.time() + self.lock_s
         if operation == "com.microsoft:renew-session-lock":
             for reading in queue.readings:
                 if reading.session == body["session-id"]:
@@ -391,11 +390,11 @@ def refuse(link: Link, name: str, description: str) -> None:
     if link.is_sender:
         link.source.filter.clear()
         link.source.filter.put_dict({SESSION_FILTER: ""})
-        link.properties = {"com.microsoft:locked-until-utc": ticks(time.time() + LOCK_S)}
+        link.properties = {"com.microsoft:locked-until-utc": ticks(time.time() + 60)}
     link.open()
     link.condition = Condition(name, description)
     link.close()
 
 
 if __name__ == "__main__":
-    Container(Bus(int(sys.argv[1]))).run()
+    Container(Bus(int(sys.argv[1]), float(sys.argv[2]))).run()

@@ -32,12 +32,12 @@ KEY = "cGxhbnRlZC1zZWNyZXQ="
 
 
 @contextmanager
-def amqp_broker(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def amqp_broker(port: int = 0, lock_s: float = 60) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The broker of amqp_broker.py as a process, and its port."""
     for module in ("azure.servicebus", "proton"):
         if importlib.util.find_spec(module.split(".")[0]) is None or importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install 'callwright[servicebus,dev]'")
-    command = [sys.executable, str(Path(__file__).with_name("amqp_broker.py")), str(port)]
+    command = [sys.executable, str(Path(__file__).with_name("amqp_broker.py")), str(port), str(lock_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +25,15 @@ pytestmark = pytest.mark.integration
 
 Q = "commandqueue-web"
 PATIENCE_S = 60.0
+HOLDER = """
+import asyncio
+from callwright.serving.queues.servicebus import ServiceBusBroker
+async def main():
+    lease = await ServiceBusBroker("LOOPBACK_BUS").receive("commandqueue-web", timeout_s=60, lease_s=3600)
+    print(lease.message.body.decode(), flush=True)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
 
 
 @pytest.fixture
@@ -37,8 +49,8 @@ async def broker(bus: Bus) -> AsyncIterator[ServiceBusBroker]:
     await broker.close()
 
 
-async def take(broker: ServiceBusBroker, lane: str | None = None, queue: str = Q) -> Lease:
-    lease = await broker.receive(queue, timeout_s=PATIENCE_S, lane=lane)
+async def take(broker: ServiceBusBroker, lane: str | None = None, queue: str = Q, lease_s: float = 60) -> Lease:
+    lease = await broker.receive(queue, timeout_s=PATIENCE_S, lane=lane, lease_s=lease_s)
     assert lease is not None
     return lease
 
@@ -70,12 +82,36 @@ async def test_a_lane_asked_for_by_name_answers_at_once_the_second_time(broker: 
 
 
 @pytest.mark.slow
-async def test_a_lock_is_renewed_for_as_long_as_the_lease(broker: ServiceBusBroker) -> None:
-    await broker.send(Q, b"1", lane="a")
-    lease = await take(broker)
-    await asyncio.sleep(7)  # the loopback broker's locks last five seconds
-    await broker.complete(lease)
-    assert await broker.receive(Q, timeout_s=0.5) is None
+async def test_a_lock_is_renewed_for_as_long_as_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    with amqp_broker(lock_s=10) as (_, port):
+        monkeypatch.setenv("LOOPBACK_BUS", connection_string(port))
+        broker = ServiceBusBroker("LOOPBACK_BUS")
+        await broker.send(Q, b"1", lane="a")
+        lease = await take(broker, lease_s=120)
+        await asyncio.sleep(14)
+        await broker.complete(lease)
+        assert await broker.receive(Q, timeout_s=0.5) is None
+        await broker.close()
+
+
+@pytest.mark.slow
+async def test_a_holder_that_vanishes_loses_its_message_when_the_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with amqp_broker(lock_s=5) as (_, port):
+        monkeypatch.setenv("LOOPBACK_BUS", connection_string(port))
+        broker = ServiceBusBroker("LOOPBACK_BUS")
+        await broker.send(Q, b"1", lane="a")
+        command = [sys.executable, "-c", HOLDER]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            assert await asyncio.to_thread(holder.stdout.readline) == "1\n"
+            holder.send_signal(signal.SIGSTOP)  # its connection stays, as that of a machine that lost its power does
+            try:
+                lease = await take(broker)
+                assert (lease.message.body, lease.message.delivery_count) == (b"1", 2)
+            finally:
+                holder.kill()
+        await broker.complete(lease)
+        await broker.close()
 
 
 async def test_a_planted_secret_appears_nowhere(

@@ -51,7 +51,7 @@ def test_overrides_are_yaml_and_the_last_wins() -> None:
 
 
 def test_a_connection_string_in_the_place_of_its_variables_name_is_not_repeated() -> None:
-    with pytest.raises(ConfigError, match="executors.servicebus_env") as caught:
+    with pytest.raises(ConfigError, match=r"executors\.servicebus_env") as caught:
         load_config("quickstart", ["executors.servicebus_env='Endpoint=sb://x;SharedAccessKey=planted'"])
     assert "planted" not in str(caught.value)
 
