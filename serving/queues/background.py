@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -31,5 +34,5 @@ class Background:
 
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: whoever still waits for the task is told as well
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("background work failed: %r", error)  # whoever still waits for the task is told as well

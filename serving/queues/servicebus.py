@@ -97,7 +97,7 @@ class ServiceBusBroker:
 
     async def renew(self, lease: Lease, lease_s: float = 30.0) -> None:
         held = self._held.get(str(lease.token))
-        if held is None:
+        if held is None or held.reader.lost:
             raise LeaseLost(f"the lease on a message of {lease.queue} had ended")
         held.expiry.cancel()
         held.expiry = self._expire_in(lease_s, str(lease.token))
@@ -144,9 +144,9 @@ class ServiceBusBroker:
         return self._clients[retries]
 
     def _new_reader(self, queue: str, session: str | None, wait_s: float | None) -> Reader:
+        client, source = self._client(0), living(queue)  # first of all: it says where the SDK is missing
         from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 
-        client, source = self._client(0), living(queue)
         if source is not None:
             dead = ServiceBusSubQueue.DEAD_LETTER
             return Reader(queue, client.get_queue_receiver(self._prefix + source, sub_queue=dead))
@@ -175,6 +175,7 @@ class ServiceBusBroker:
 
     async def _find(self, wish: Wish) -> Found | None:
         with self._connection.reported(f"receive from {self._prefix}{wish.queue}"):
+            self._client(0)
             return await self._finder.find(wish)
 
     def _forsake(self, wish: Wish, finding: asyncio.Task[Found | None]) -> None:

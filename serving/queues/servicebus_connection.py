@@ -19,6 +19,8 @@ from callwright.serving.queues.broker import BrokerError, LeaseLost
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient
 
+# By name: the SDK may be missing, which is said where it is needed first.
+_LOST = ("MessageAlreadySettled", "MessageLockLostError", "SessionLockLostError")
 _SECRETS = re.compile(r"\b(SharedAccessKey|SharedAccessSignature|sig)=[^;&\s]+")
 
 
@@ -63,15 +65,13 @@ class Connection:
     @contextmanager
     def reported(self, what: str) -> Iterator[None]:
         """The boundary: whatever the SDK raises inside becomes a BrokerError that says ``what`` could not be done."""
-        from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError, SessionLockLostError
-
         try:
             yield
         except (UserError, BrokerError):
             raise
-        except (MessageAlreadySettled, MessageLockLostError, SessionLockLostError) as error:
-            raise LeaseLost(f"could not {what}: {self.said(error)}") from None
         except Exception as error:
+            if type(error).__name__ in _LOST:
+                raise LeaseLost(f"could not {what}: {self.said(error)}") from None
             raise BrokerError(f"could not {what} at {self.endpoint}: {self.said(error)}") from None
 
     def _text(self) -> str:

@@ -20,7 +20,7 @@ from callwright.serving.queues.servicebus_link import Reader, session_of
 ACCEPT_S = 60.0  # how long one link waits for a session before it is made anew
 IDLE_S = 30.0
 SLICE_S = 0.5  # how soon a search notices that nobody wants its message any more
-MIN_WAIT_S = 0.05
+MIN_WAIT_S = 0.2
 RETRY_S = 0.2  # between two attempts to get a session that another holds
 
 NewReader = Callable[[str, str | None, float | None], Reader]  # queue, session (None: the next free one), its wait

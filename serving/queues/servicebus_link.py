@@ -34,6 +34,7 @@ class Reader:
     def __init__(self, queue: str, receiver: ServiceBusReceiver) -> None:
         self.queue = queue
         self.lane: str | None = None
+        self.lost = False  # the lock could not be renewed
         self._receiver = receiver
         self._one_at_a_time = asyncio.Lock()
         self._message: ServiceBusReceivedMessage | None = None
@@ -95,7 +96,7 @@ class Reader:
             self._message = None
 
     async def _keep(self) -> None:
-        """Renew the lock at half its time, until it is lost: then whoever uses the reader next is told."""
+        """Renew the lock at half its time, until that fails."""
         try:
             while True:
                 await asyncio.sleep(max(self._lock_left() / 2, MIN_RENEWAL_S))
@@ -105,6 +106,7 @@ class Reader:
                     elif self._message is not None:
                         await self._receiver.renew_message_lock(self._message, timeout=RENEWAL_S)
         except Exception as error:
+            self.lost = True
             log.info("the lock on %s was not renewed: %s", self.queue, type(error).__name__)
 
     def _lock_left(self) -> float:

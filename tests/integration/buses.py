@@ -1,25 +1,27 @@
 """Brokers for the tests that hold for every broker: each kind, and a way to open one more end of the same queues.
 
 ``servicebus`` is the namespace whose connection string is in CALLWRIGHT_SERVICEBUS, where it is set. Its queues (see
-QUEUES) must exist, empty, with sessions, MAX_DELIVERIES and a lock of at most a minute. Elsewhere it is the broker of
-amqp_broker.py on loopback, which needs python-qpid-proton.
+QUEUES) must exist, with sessions and MAX_DELIVERIES; what they hold is thrown away before each test. Elsewhere it is
+the broker of amqp_broker.py on loopback, which needs python-qpid-proton.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from callwright.serving.queues.broker import Broker
+from callwright.serving.queues.broker import Broker, dead_letters
 from callwright.serving.queues.memory import MemoryBroker
 from callwright.serving.queues.servicebus import ServiceBusBroker
 from callwright.serving.queues.sqlite import SqliteBroker
@@ -64,11 +66,20 @@ class Bus:
 def namespace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
     """The real one, or one on loopback."""
     if os.environ.get(VARIABLE):
+        with ThreadPoolExecutor(1) as thread:  # beside the test's own loop
+            thread.submit(asyncio.run, _empty(ServiceBusBroker(VARIABLE))).result()
         yield Bus(VARIABLE, "")
         return
     with amqp_broker() as (_, port):
         monkeypatch.setenv(VARIABLE, connection_string(port))
         yield Bus(VARIABLE, f"{uuid.uuid4().hex[:8]}-")
+
+
+async def _empty(broker: Broker) -> None:
+    for queue in (*QUEUES, *map(dead_letters, QUEUES)):
+        while (lease := await broker.receive(queue, timeout_s=5)) is not None:
+            await broker.complete(lease)
+    await broker.close()
 
 
 @asynccontextmanager

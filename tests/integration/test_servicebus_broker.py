@@ -16,7 +16,7 @@ import pytest
 from buses import KEY, Bus, amqp_broker, connection_string, namespace
 
 from callwright.serving.errors import UserError
-from callwright.serving.queues.broker import START_S, BrokerError, Lease, Message, dead_letters
+from callwright.serving.queues.broker import START_S, BrokerError, Lease, LeaseLost, Message, dead_letters
 from callwright.serving.queues.servicebus import ServiceBusBroker
 from callwright.serving.queues.servicebus_connection import Connection
 from callwright.serving.queues.servicebus_link import lane_of, session_of
@@ -128,7 +128,7 @@ async def test_a_planted_secret_appears_nowhere(
         await broker.complete(lease)
         await broker.close()
     absent = ServiceBusBroker(bus.variable, prefix=bus.prefix)  # nothing listens there any more
-    for work in (absent.start(Q), absent.send(Q, b"1"), absent.receive(Q, timeout_s=1)):
+    for work in (absent.start(Q), absent.send(Q, b"1"), absent.receive(Q, timeout_s=PATIENCE_S)):
         try:
             await work
             pytest.fail("it reached a broker that is gone")
@@ -150,6 +150,36 @@ async def test_a_missing_or_wrong_connection_string_is_the_users(monkeypatch: py
     with pytest.raises(UserError, match="MY_BUS") as caught:
         await broker.start(Q)
     assert KEY not in str(caught.value)
+    await broker.close()
+
+
+async def test_a_missing_sdk_is_said_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_BUS", connection_string(1))
+    for module in ("azure.servicebus", "azure.servicebus.aio"):
+        monkeypatch.setitem(sys.modules, module, None)
+    broker = ServiceBusBroker("MY_BUS")
+    for work in (broker.start(Q), broker.send(Q, b"1"), broker.receive(Q, timeout_s=1), broker.peek(Q)):
+        with pytest.raises(UserError, match=r"callwright\[servicebus\]"):
+            await work
+    await broker.close()
+
+
+async def test_a_lease_whose_service_is_gone_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    with amqp_broker(lock_s=2) as (_, port):
+        monkeypatch.setenv("LOOPBACK_BUS", connection_string(port))
+        broker = ServiceBusBroker("LOOPBACK_BUS")
+        await broker.send(Q, b"1", lane="a")
+        lease = await take(broker)
+
+    async def renew_for_ever() -> None:
+        while True:
+            await broker.renew(lease, 60)
+            await asyncio.sleep(0.1)
+
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(renew_for_ever(), PATIENCE_S)
+    with pytest.raises(BrokerError):
+        await broker.complete(lease)
     await broker.close()
 
 
