@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.executors.settings import check_address
+from callwright.envs.executors.settings import VARIABLE_NAME, check_address
 from callwright.envs.executors.web.settings import WebSettings
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
@@ -110,6 +110,14 @@ class Executors(Section):
     """Unanswered calls of one tool at once; more wait for a lane."""
     queue_s: Seconds = 60.0
     """What a call may wait on top of its tool's deadline, for a lane and a free worker; past it the fault is ours."""
+    broker: Literal["memory", "sqlite", "servicebus"] = "memory"
+    """Where commands and results queue: in the process, in a file for the processes of a machine, or in Service Bus."""
+    queues: str = "runs/queues.db"
+    """File of the `sqlite` broker; it and its folder are made where they are missing."""
+    servicebus_env: Annotated[str, Field(pattern=VARIABLE_NAME)] = "CALLWRIGHT_SERVICEBUS"
+    """Name of the environment variable that holds the connection string of the `servicebus` broker."""
+    servicebus_prefix: str = ""
+    """Begins the name of every queue in the namespace: `commandqueue-TOOL` and `rewardqueue`, with sessions on."""
     web: WebSettings = WebSettings()
     code: Code = Code()
     azure: Azure = Azure()

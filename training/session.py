@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -141,6 +142,10 @@ def executor_settings(config: Config) -> ExecutorSettings:
     tools = tuple(dict.fromkeys((*config.tools, "code")))
     return ExecutorSettings(
         tools=tools,
+        broker=config.executors.broker,
+        queues=Path(config.executors.queues),
+        servicebus_env=config.executors.servicebus_env,
+        servicebus_prefix=config.executors.servicebus_prefix,
         lanes=config.executors.lanes,
         # A run may take all of its tool's own time before it counts as stuck.
         deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -35,12 +36,21 @@ def check_address(backend: str, url: str | None) -> None:
         raise ValueError(f"url is the address of a sandboxfusion server, and the backend is {backend}")
 
 
+VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
 class ExecutorSettings(BaseModel):
     """All of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tools: tuple[str, ...] = ("web", "code")
+    broker: Literal["memory", "sqlite", "servicebus"] = "memory"
+    queues: Path = Field(default=Path("runs/queues.db"), description="the file of the sqlite broker")
+    servicebus_env: str = Field(
+        default="CALLWRIGHT_SERVICEBUS", pattern=VARIABLE_NAME, description="environment variable of the connection"
+    )
+    servicebus_prefix: str = Field(default="", description="of the queues' names in the namespace")
     lanes: int = Field(default=64, ge=1, description="unanswered calls of one tool at once; more wait for a lane")
     timeout_s: float = Field(default=60.0, gt=0, description="of one call, from asking for a lane to the reply")
     deadline_s: float = Field(default=45.0, gt=0, description="of one run in an executor; later it is stuck")
