@@ -8,7 +8,7 @@ Fields of a line (all but the first four may be missing):
     schema     the version below          key, family, outcome   which task, and how it ended
     step, sample, version, slice          where in the run
     cause, reward {"parts": {name: number}, "total": number}, success, advantage, seconds
-    segments   [{"kind": "sampled" | "given", "text", "ids", "logprobs"?, "version"?}]
+    segments   [{"kind": "sampled" | "given", "text", "ids"?, "logprobs"?, "version"?}]
     calls      [{"tool", "arguments", "status", "seconds", "record"}];  rejections, events: as the rollout saw them
 """
 
