@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from gateways import Reciter, gateway
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.rollout import Policy
+from callwright.envs.tasks.task import Step
 from callwright.envs.traces import Trace, read_traces
 from callwright.envs.trajectory import Sampled
 from callwright.scripts import cli
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded, load
 from callwright.serving.protocol import DEFAULT_TOOLS
+from callwright.training.chat import chat
 from callwright.training.checkpoints import WARM_STARTS
 from callwright.training.config import load_config
 from callwright.training.experts import ScriptedEngine, call, solution
@@ -97,6 +100,20 @@ def test_a_vendor_that_refuses_ends_the_run_in_one_line_without_the_key(
     assert "some-model: 401" in told
     assert KEY not in told
     assert not [file for file in elsewhere.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+
+
+def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
+    web = call(Step("web", {"q": "nobody", "k": 1}))
+    teacher = solver({"who is there?": [web, solution("nobody")]}, shipped.codec)
+    out = io.StringIO()
+    with gateway(teacher, shipped.codec, "hermes", explain=False, key=KEY) as url:
+        changes = [f"model.path={remote(url)[0]}", *remote(url)[1:]]
+        chat(load_config("remote", changes), ["who is there?\n"], out)
+    lines = [line.partition(": ") for line in out.getvalue().splitlines()]
+    told = [(kind, text) for kind, _, text in lines if kind in ("call", "result", "respond")]
+    assert [kind for kind, _ in told] == ["call", "result", "respond"]
+    assert '"results":[]' in told[1][1]
+    assert told[2][1] == "nobody"
 
 
 @pytest.mark.parametrize(
