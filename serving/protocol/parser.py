@@ -101,9 +101,9 @@ class Parser:
 
     @property
     def refusals(self) -> list[Rejection]:
-        """What a closed turn must be told: its rejected calls and, where text is the answer but a violation or an open
-        block kept this text from being one, the first of those."""
-        if self.rejections or self.call_blocks or self.solution is not None or not self._answers_in_text:
+        """What a closed turn must be told: its rejected calls or, where it has neither a call nor an answer, what kept it
+        from one: the first violation, or a block that was left open."""
+        if self.rejections or self.call_blocks or self.solution is not None:
             return self.rejections
         if self.incomplete is not None and not self.violations:
             closer = next(block.closer for block in self._blocks if block.name == self.incomplete)

@@ -104,16 +104,19 @@ def test_a_vendor_that_refuses_ends_the_run_in_one_line_without_the_key(
 
 def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
     web = call(Step("web", {"q": "nobody", "k": 1}))
-    teacher = solver({"who is there?": [web, solution("nobody")]}, shipped.codec)
+    forbidden = call(Step("azure", {"azure_command": "az vm list"}))  # no tool of this config
+    teacher = solver({"who is there?": [forbidden, web, solution("nobody")]}, shipped.codec)
     out = io.StringIO()
     with gateway(teacher, shipped.codec, "hermes", explain=False, key=KEY) as url:
         changes = [f"model.path={remote(url)[0]}", *remote(url)[1:]]
         chat(load_config("remote", changes), ["who is there?\n"], out)
     lines = [line.partition(": ") for line in out.getvalue().splitlines()]
     told = [(kind, text) for kind, _, text in lines if kind in ("call", "result", "respond")]
-    assert [kind for kind, _ in told] == ["call", "result", "respond"]
-    assert '"results":[]' in told[1][1]
-    assert told[2][1] == "nobody"
+    assert [kind for kind, _ in told] == ["result", "call", "result", "respond"]
+    assert '[{"tool":"azure","status":"failure"' in told[0][1]
+    assert "unknown_tool" in told[0][1]
+    assert '"results":[]' in told[2][1]
+    assert told[3][1] == "nobody"
 
 
 @pytest.mark.parametrize(
