@@ -101,8 +101,8 @@ class Parser:
 
     @property
     def refusals(self) -> list[Rejection]:
-        """What a closed turn must be told: its rejected calls or, where it has neither a call nor an answer, what kept it
-        from one: the first violation, or a block that was left open."""
+        """What a closed turn must be told: its rejected calls or, where it has neither a call nor an answer, why not:
+        the first violation, or a block that was left open."""
         if self.rejections or self.call_blocks or self.solution is not None:
             return self.rejections
         if self.incomplete is not None and not self.violations:
