@@ -20,20 +20,20 @@ class ByteRuler:
 
     def __init__(self) -> None:
         self._chunk = ""
-        self._start = 0  # of the newest chunk, in characters
-        self._measured = 0  # up to which character
+        self._start = 0  # where it stands in the text
+        self._measured = 0  # how many of its characters are counted in
         self._beyond = 0  # bytes up to there, beyond one a character
 
-    def feed(self, chunk: str) -> None:
-        """The next chunk."""
-        end = self._start + len(self._chunk)
-        self(end)
-        self._chunk, self._start = chunk, end
+    def feed(self, chunk: str, start: int) -> None:
+        """The next chunk, and the character at which it starts. Chunks of ASCII may be left out."""
+        self(self._start + len(self._chunk))
+        self._chunk, self._start, self._measured = chunk, start, 0
 
     def __call__(self, at: int) -> int:
         """The byte offset of the character offset ``at``."""
-        if at > self._measured:
-            passed = self._chunk[self._measured - self._start : at - self._start]
+        within = min(at - self._start, len(self._chunk))
+        if within > self._measured:
+            passed = self._chunk[self._measured : within]
             self._beyond += byte_offset(passed, len(passed)) - len(passed)
-            self._measured = at
+            self._measured = within
         return at + self._beyond

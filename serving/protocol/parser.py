@@ -80,8 +80,9 @@ class Parser:
         """The events that are certain with this piece of text."""
         if self._closed:
             raise ValueError("this parser is closed: a turn takes a new one")
+        if not text.isascii():
+            self._bytes.feed(text, self._fed)
         self._fed += len(text)
-        self._bytes.feed(text)
         for token in self._scanner.feed(text):
             self._take(token)
         return self._flush() if self._events else []

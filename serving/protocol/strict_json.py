@@ -60,7 +60,7 @@ def locate(text: str) -> dict[Path, int]:
     offsets: dict[Path, int] = {}
     _read(text, offsets)
     ruler = ByteRuler()
-    ruler.feed(text)
+    ruler.feed(text, 0)
     return {path: ruler(at) for path, at in offsets.items()}  # in the order in which they stand
 
 

@@ -20,11 +20,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 # Enough to write calls, right or wrong: look-ups alone, in short words.
 SETTINGS = [
     "warm_start.checkpoint=null",
-    "warm_start.stages=[{steps: 60, traces: 300, lr: 0.003, muon_lr: 0.02}]",
-    "warm_start.batch=16",
+    "warm_start.stages=[{steps: 40, traces: 150, lr: 0.003, muon_lr: 0.02}]",
+    "warm_start.batch=8",
     "tasks.families={lookup: {dials: {hops: 1}}}",
-    "tasks.world.name_length=3",
-    "tasks.world.small_talk=0",
+    "tasks.world={name_length: 3, small_talk: 0, entities: 300, eval_entities: 50, long_entities: 50}",
     "budgets.invalid_calls=1",
     "grpo.steps=2",
     "grpo.prompts_per_step=4",
