@@ -27,6 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
 EvalMode = Literal["greedy", "sampled", "closed_book"]
+EvalSplit = Literal["held_out", "train"]
 
 
 class Section(BaseModel):
@@ -57,19 +58,35 @@ class Model(Section):
     """Adapters instead of full weights; null trains every weight."""
 
 
+class Remote(Section):
+    """The server of a vendor's model, for `engine.kind: remote`; the model's name there is `model.path`."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] = "http://127.0.0.1:8000"
+    """Its address without the API's own path; the default is where `callwright serve` listens."""
+    wire: Literal["openai", "responses", "anthropic", "gemini", "ollama"] = "openai"
+    """The API that it speaks."""
+    key_variable: Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]*$")] | None = None
+    """Environment variable that holds the API key; null sends none."""
+    timeout_s: Seconds = 120.0
+    """Time for one request; a busy or unreachable server is asked three times."""
+    fields: Free = {}
+    """Put into every request as they are, such as `{reasoning_effort: low}`."""
+
+
 class Engine(Section):
     """How tokens are sampled."""
 
-    kind: Literal["transformers"] = "transformers"
-    """The engine."""
+    kind: Literal["transformers", "remote"] = "transformers"
+    """`transformers` runs the model here; `remote` asks a vendor's, by its text alone, for `eval` and `chat`."""
     max_batch: Positive = 256
-    """Rollouts that decode at once; others wait for a slot."""
+    """Rollouts that decode at once, or requests of `remote`; others wait for a slot."""
     max_context: Positive = 512
     """Positions a rollout's cache can hold, prompt included."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes cuda where there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Weights and cache of the engine and the trainer; bfloat16 is slower than float32 on most CPUs."""
+    remote: Remote = Remote()
 
 
 class Code(Section):
@@ -174,10 +191,12 @@ class WarmStage(Section):
 
 
 class WarmStart(Section):
-    """Supervised start on traces of scripted solvers (TRL SFT)."""
+    """Supervised start on traces of scripted solvers, or of another model (TRL SFT)."""
 
     checkpoint: str | None = None
     """Where to begin instead of at `model.path`: `quickstart` (the shipped warm start), a folder, or a run folder."""
+    traces: str | None = None
+    """A folder of traces (from `callwright eval MODEL eval.split=train`) to learn from instead of scripted solvers."""
     stages: Annotated[tuple[WarmStage, ...], Field(strict=False)] = ()
     """The stages, one after another; none starts GRPO from the model as it is."""
     batch: Positive = 64
@@ -186,6 +205,12 @@ class WarmStart(Section):
     """Also learn to predict tool results: more copying to learn from, for a model that starts from nothing."""
     trl: Free = {}
     """Passed unrenamed to trl.SFTConfig."""
+
+    @model_validator(mode="after")
+    def _traces_are_learned_in_stages(self) -> Self:
+        if self.traces is not None and not self.stages:
+            raise ValueError("traces are learned in stages: say warm_start.stages=[{steps: 100}]")
+        return self
 
 
 class Grpo(Section):
@@ -218,6 +243,8 @@ class Grpo(Section):
 class Eval(Section):
     """Evaluation before, during and after training, on tasks that training never draws."""
 
+    split: EvalSplit = "held_out"
+    """`train` makes the verb `eval` draw tasks of training: to collect traces, for a score tells nothing there."""
     n: Positive = 512
     """Tasks with new seeds."""
     n_slices: Count = 256
