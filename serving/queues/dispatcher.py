@@ -3,6 +3,8 @@
 Invariants:
 - A lane is a session id with an epoch, and has at most one unanswered call. The next reply in the lane is the reply to
   that call: pairing is by order alone. The echoed id only verifies; where it differs, the call ends as an infra fault.
+- A second copy of a reply that was accepted (its worker was killed before it could settle the command) is dropped and
+  counted, and the call in the lane goes on waiting: a result reaches the rollout once.
 - An epoch that ends in doubt (time-out, skew, cancellation, broker error) is retired: no later call uses its session,
   so a late reply cannot meet one. The late reply goes to the dead letters.
 - ``call`` never raises and never hangs: each wait has the call's deadline and a name. Only cancellation passes through.
@@ -18,8 +20,8 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 
-from callwright.serving.protocol.values import Rejection, Tool, ToolCall, new_call_id
-from callwright.serving.queues.broker import Broker, BrokerError
+from callwright.serving.protocol.values import Rejection, Tool, ToolCall
+from callwright.serving.queues.broker import Broker, BrokerError, Lease
 from callwright.serving.queues.command_sender import CommandSender
 from callwright.serving.queues.lanes import Lane, LanePool
 from callwright.serving.queues.reply import CallStatus, Reply, fault_reply, make_record, read_reply
@@ -49,7 +51,7 @@ class Dispatcher:
         rewards: RewardQueue | None = None,
         late_reply_s: float = LATE_REPLY_S,
     ) -> None:
-        session = uuid.uuid4().hex[:8]  # two dispatchers on one broker share no lane
+        session = uuid.uuid4().hex[:12]  # two dispatchers on one broker share no lane
         self._broker = broker
         self._rewards = rewards or RewardQueue(broker)
         self._late_reply_s = late_reply_s
@@ -61,6 +63,7 @@ class Dispatcher:
             tool.name: Counter(dict.fromkeys(CallStatus, 0)) for tool in tools
         }
         self.retired = 0
+        self.duplicates = 0
 
     async def call(self, call: ToolCall, *, timeout_s: float) -> Reply:
         """Send one call and wait for its reply, ``timeout_s`` in all. Every failure is a reply."""
@@ -90,20 +93,17 @@ class Dispatcher:
     async def _in_lane(
         self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
     ) -> Reply:
-        message_id = new_call_id()
         trusted = False
         try:
-            verdict = await sender.send(call.body(), lane=lane.session, message_id=message_id)
+            verdict = await sender.send(call.body(), lane=lane.session, message_id=lane.message_id)
             if isinstance(verdict, Rejection):
                 trusted = True
                 fields = {"code": str(verdict.code), "message": verdict.message}
                 record = make_record(call.name, CallStatus.REJECTED, **fields)
                 return Reply(record, CallStatus.REJECTED, f"{verdict.code}: {verdict.message}", 0.0, call.name)
-            lease = None
-            while lease is None:  # the broker's own wait may end early; the call's deadline is around this
-                lease = await self._rewards.read(lane=lane.session, timeout_s=timeout_s)
-            if lease.message.message_id != message_id:
-                reason = f"skew in lane {lane.session}: expected {message_id}, got {lease.message.message_id}"
+            lease = await self._next_reply(lane, timeout_s)
+            if lease.message.message_id != lane.message_id:
+                reason = f"skew in lane {lane.session}: expected {lane.message_id}, got {lease.message.message_id}"
                 await self._rewards.refuse(lease, code="skew", reason=reason)
                 raise _InDoubt(reason)
             await self._rewards.accept(lease)
@@ -114,6 +114,18 @@ class Dispatcher:
                 self._lanes[call.name].give_back(lane)
             else:
                 self._retire(call.name, lane)
+
+    async def _next_reply(self, lane: Lane, timeout_s: float) -> Lease:
+        """The next reply of the lane that is no second copy. Waits for ever: the call's deadline is around this."""
+        while True:
+            lease = await self._rewards.read(lane=lane.session, timeout_s=timeout_s)
+            if lease is None:  # the broker's own wait may end early
+                continue
+            if not lane.was_answered(lease.message.message_id):
+                return lease
+            await self._rewards.accept(lease)
+            self.duplicates += 1
+            log.info("dropped a second copy of the reply to %s", lease.message.message_id)
 
     def _retire(self, tool: str, lane: Lane) -> None:
         """End the lane's epoch: its place goes on under a new session id, the old one is watched for late replies."""
