@@ -18,7 +18,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
 from callwright.serving.queues.broker import Broker, BrokerError, Lease
@@ -32,6 +32,7 @@ __all__ = ["CallStatus", "Dispatcher", "Reply"]
 
 log = logging.getLogger(__name__)
 
+EXPLAIN_S = 2.0  # of asking why nobody answered
 LATE_REPLY_S = 300.0  # how long a retired epoch is watched for its late reply
 
 
@@ -40,7 +41,10 @@ class _InDoubt(Exception):
 
 
 class Dispatcher:
-    """Calls tools through the queues. ``lanes`` is how many calls of one tool may be unanswered at once."""
+    """Calls tools through the queues. ``lanes`` is how many calls of one tool may be unanswered at once.
+
+    ``explain`` is asked, after a time-out, why a tool did not answer: a line, or '' where there is nothing to say.
+    """
 
     def __init__(
         self,
@@ -49,11 +53,13 @@ class Dispatcher:
         *,
         lanes: int = 16,
         rewards: RewardQueue | None = None,
+        explain: Callable[[str], Awaitable[str]] | None = None,
         late_reply_s: float = LATE_REPLY_S,
     ) -> None:
         session = uuid.uuid4().hex[:12]  # two dispatchers on one broker share no lane
         self._broker = broker
         self._rewards = rewards or RewardQueue(broker)
+        self._explain = explain
         self._late_reply_s = late_reply_s
         self._senders = {tool.name: CommandSender(broker, tool) for tool in tools}
         self._lanes = {tool.name: LanePool(f"{session}-{tool.name}", lanes) for tool in tools}
@@ -82,13 +88,24 @@ class Dispatcher:
                 with self.waits.on(waiting_for):
                     reply = await self._in_lane(lane, sender, call, timeout_s, started)
         except TimeoutError:
-            cause = f"{call.name}: {timeout_s:g} s passed while {waiting_for}"
+            cause = f"{call.name}: " + await self._why(call.name, f"{timeout_s:g} s passed while {waiting_for}")
             reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
         except (_InDoubt, BrokerError, OSError) as error:
             cause = f"{call.name}: {error}" if isinstance(error, _InDoubt) else f"{call.name}: broker failed: {error}"
             reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
         self.counts[call.name][reply.status] += 1
         return reply
+
+    async def _why(self, tool: str, known: str) -> str:
+        """The cause of a time-out: what ``explain`` says, else what is ``known``."""
+        if self._explain is None:
+            return known
+        try:
+            async with asyncio.timeout(EXPLAIN_S):
+                return await self._explain(tool) or known
+        except (TimeoutError, BrokerError, OSError) as error:
+            log.info("no explanation of a time-out of %s: %r", tool, error)
+            return known
 
     async def _in_lane(
         self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float

@@ -74,7 +74,7 @@ class Station:
         self.broker = MemoryBroker()
         tool = options.pop("tool", WEB)
         self.queue = command_queue(tool.name)
-        self.worker = CommandWorker(self.broker, executor, tool, poll_s=0.02, **options)
+        self.worker = CommandWorker(self.broker, executor, tool, **options)
         self.task = asyncio.create_task(self.worker.run())
 
     async def ask(self, body: bytes, lane: str = "a") -> Message:
@@ -196,7 +196,7 @@ async def test_a_stateful_call_is_not_run_twice() -> None:
     lost = await station.broker.receive(station.queue, timeout_s=1)
     assert lost is not None
     await station.broker.abandon(lost)
-    second = CommandWorker(station.broker, executor, AZURE, poll_s=0.02)
+    second = CommandWorker(station.broker, executor, AZURE)
     task = asyncio.create_task(second.run())
     record = json.loads((await station.reply("a")).message.body)
     assert record["status"] == "infra_fault"
