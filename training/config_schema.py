@@ -115,6 +115,14 @@ class Executors(Section):
     """Name of the environment variable that holds the connection string of the `servicebus` broker."""
     servicebus_prefix: str = ""
     """Begins the name of every queue in the namespace: `commandqueue-TOOL` and `rewardqueue`, with sessions on."""
+    external: Names = ()
+    """Tools whose workers run in other processes (`callwright worker TOOL` with the same config). A list of names."""
+    lease_s: Seconds = 30.0
+    """How long after a worker's death another may take over its calls. Renewed while a call runs."""
+    journal: str = "runs/journal.db"
+    """File with the results of calls that ran and are not settled yet; the workers of a broker share it."""
+    health_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of a worker process for /healthz and /metrics, on 127.0.0.1; 0 takes any free one, null has none."""
     web: Web = Web()
     code: Code = Code()
     azure: Azure = Azure()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -16,9 +15,7 @@ from transformers.utils import logging as transformers_logging
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import Executor
-from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
@@ -29,9 +26,9 @@ from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
 from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
+from callwright.training.executor_settings import executor_settings
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
-STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
 
 @dataclass(slots=True)
@@ -120,32 +117,9 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
-    settings = executor_settings(config)
-    documents = tasks.documents() if "web" in config.tools else None
+    # The code executor also runs unit tests for graders, so it is there even where the policy may not call it.
+    settings = executor_settings(config, tuple(dict.fromkeys((*config.tools, "code"))))
+    documents = tasks.documents() if "web" in config.tools and "web" not in settings.external else None
     executors = Executors(settings, documents=documents, executors=given)
     await executors.start()
     return executors
-
-
-def executor_settings(config: Config) -> ExecutorSettings:
-    """The executors' own settings, from the run's config."""
-    code = config.executors.code
-    limits = Limits(
-        wall_s=code.timeout_s,
-        cpu_s=max(1, round(code.timeout_s)),
-        memory_mb=code.memory_mb,
-        output_bytes=code.output_kb * 1024,
-    )
-    # The code executor also runs unit tests for graders, so it is there even where the policy may not call it.
-    tools = tuple(dict.fromkeys((*config.tools, "code")))
-    return ExecutorSettings(
-        tools=tools,
-        broker=config.executors.broker,
-        queues=Path(config.executors.queues),
-        servicebus_env=config.executors.servicebus_env,
-        servicebus_prefix=config.executors.servicebus_prefix,
-        lanes=config.executors.lanes,
-        # A run may take all of its tool's own time before it counts as stuck.
-        deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
-        code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,37 @@ async def test_a_lease_is_renewed_while_a_call_runs() -> None:
     await station.ask(BODY)
     await station.stop()
     assert len(executor.ran) == 1
+
+
+async def test_a_worker_whose_lease_ran_out_publishes_nothing() -> None:
+    class Frozen(Scripted):
+        async def run(self, call: ToolCall) -> Record:
+            if not self.ran:
+                time.sleep(0.5)  # the event loop stands still, and no lease is renewed
+            return {**await super().run(call), "run": len(self.ran)}
+
+    executor = Frozen()
+    station = Station(executor, lease_s=0.1)
+    message = await station.ask(BODY)
+    await station.stop()
+    assert json.loads(message.body)["run"] == len(executor.ran) > 1
+    assert station.worker.counts.leases_lost == len(executor.ran) - 1
+    assert await station.broker.peek(REWARD_QUEUE) == [message]
+
+
+async def test_a_drain_ends_the_wait_and_takes_no_more() -> None:
+    executor = Scripted(seconds=0.2)
+    station = Station(executor, concurrency=1)
+    await station.broker.send(station.queue, BODY, lane="a")
+    async with asyncio.timeout(5):
+        while not executor.ran:
+            await asyncio.sleep(0.001)
+    await station.broker.send(station.queue, BODY, lane="b")
+    async with asyncio.timeout(5):
+        await station.stop()
+    assert len(executor.ran) == 1
+    assert [message.lane for message in await station.broker.peek(REWARD_QUEUE)] == ["a"]
+    assert [message.delivery_count for message in await station.broker.peek(station.queue)] == [0]
 
 
 async def test_a_stateful_call_is_not_run_twice() -> None:

@@ -1,0 +1,91 @@
+"""``callwright queues``: what stands in the queues between a run and its workers, and what to do with dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from callwright.scripts.common import JsonFile, config_from_words, write_json
+from callwright.scripts.train import Words
+from callwright.serving.errors import UserError
+from callwright.serving.protocol.tools import DEFAULT_TOOLS
+from callwright.serving.queues.broker import REWARD_QUEUE, command_queue, dead_letters
+from callwright.serving.queues.dead_letters import discard, replay
+
+if TYPE_CHECKING:
+    from callwright.envs.executors.settings import ExecutorSettings
+    from callwright.serving.queues.broker import Broker
+
+COMMAND_QUEUES = {command_queue(tool.name): tool.name for tool in DEFAULT_TOOLS}
+QUEUES = (*COMMAND_QUEUES, REWARD_QUEUE)
+
+ReplayOption = Annotated[str | None, typer.Option("--replay", metavar="QUEUE", help="Send its dead letters again.")]
+DiscardOption = Annotated[str | None, typer.Option("--discard", metavar="QUEUE", help="Throw its dead letters away.")]
+
+
+def queues(
+    words: Words = None, replay: ReplayOption = None, discard: DiscardOption = None, json_file: JsonFile = None
+) -> None:
+    """Show the queues of a config's broker: messages, the oldest one's age, leases, dead letters, workers."""
+    for name in (replay, discard):
+        if name is not None and name not in QUEUES:
+            raise UserError(f"there is no queue {name}; there are {', '.join(QUEUES)}")
+    config = config_from_words(words or [], default="quickstart")
+    from callwright.envs.executors.brokers import open_broker
+    from callwright.training.executor_settings import executor_settings
+
+    broker = open_broker(shared(executor_settings(config, config.tools)))
+    rows = asyncio.run(_visit(broker, replay, discard))
+    _show(rows, json_file)
+
+
+def shared(settings: ExecutorSettings) -> ExecutorSettings:
+    """These settings, if other processes can reach their broker. Raises UserError."""
+    if settings.broker == "memory":
+        raise UserError("with executors.broker=memory the queues live inside the run itself: set executors.broker=sqlite")
+    return settings
+
+
+async def _visit(broker: Broker, to_replay: str | None, to_discard: str | None) -> list[dict[str, Any]]:
+    console = Console(stderr=True, highlight=False)
+    try:
+        await broker.start(*QUEUES)
+        if to_replay is not None:
+            console.print(f"sent {await replay(broker, to_replay)} dead letters of {to_replay} again")
+        if to_discard is not None:
+            console.print(f"threw {await discard(broker, to_discard)} dead letters of {to_discard} away")
+        return [await _row(broker, name) for name in QUEUES]
+    finally:
+        await broker.close()
+
+
+async def _row(broker: Broker, queue: str) -> dict[str, Any]:
+    from callwright.envs.executors.presence import present_workers
+
+    stats = await broker.stats(queue)
+    tool = COMMAND_QUEUES.get(queue)
+    return {
+        "queue": queue,
+        "depth": stats.depth,
+        "oldest_s": None if stats.oldest_s is None else round(stats.oldest_s, 1),
+        "leased": stats.leased,
+        "dead_letters": (await broker.stats(dead_letters(queue))).depth,
+        "workers": None if tool is None else len(await present_workers(broker, tool)),
+    }
+
+
+def _show(rows: list[dict[str, Any]], json_file: Path | None) -> None:
+    write_json(json_file, {"queues": rows})
+    if json_file is not None and str(json_file) == "-":
+        return
+    table = Table("queue", *(_right(name) for name in ("messages", "oldest", "leased", "dead letters", "workers")))
+    for row in rows:
+        age = "" if row["oldest_s"] is None else f"{row['oldest_s']:.0f} s"
+        workers = "" if row["workers"] is None else str(row["workers"])
+        table.add_row(row["queue"], str(row["depth"]), age, str(row["leased"]), str(row["dead_letters"]), workers)
+    Console(highlight=False).print(table)
