@@ -17,6 +17,7 @@ from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.gateway.settings import GatewaySettings
+from callwright.serving.protocol.tools import DEFAULT_TOOLS
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -25,6 +26,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
+KNOWN_TOOLS = tuple(tool.name for tool in DEFAULT_TOOLS)
 EvalMode = Literal["greedy", "sampled", "closed_book"]
 
 
@@ -116,7 +118,7 @@ class Executors(Section):
     servicebus_prefix: str = ""
     """Begins the name of every queue in the namespace: `commandqueue-TOOL` and `rewardqueue`, with sessions on."""
     external: Names = ()
-    """Tools whose workers run in other processes (`callwright worker TOOL` with the same config). A list of names."""
+    """Tools whose workers are other processes (`callwright worker`); a start waits `queue_s` for one of each."""
     lease_s: Seconds = 30.0
     """How long after a worker's death another may take over its calls. Renewed while a call runs."""
     journal: str = "runs/journal.db"
@@ -126,6 +128,15 @@ class Executors(Section):
     web: Web = Web()
     code: Code = Code()
     azure: Azure = Azure()
+
+    @model_validator(mode="after")
+    def _external_workers_can_be_reached(self) -> Self:
+        for name in self.external:
+            if name not in KNOWN_TOOLS:
+                raise ValueError(f"external: there is no tool {name}; there are {', '.join(KNOWN_TOOLS)}")
+        if self.external and self.broker == "memory":
+            raise ValueError("external workers need a broker that processes share: set executors.broker=sqlite")
+        return self
 
 
 class Tasks(Section):

@@ -49,7 +49,9 @@ class ExecutorSettings(BaseModel):
     timeout_s: float = Field(default=60.0, gt=0, description="of one call, from asking for a lane to the reply")
     deadline_s: float = Field(default=45.0, gt=0, description="of one run in an executor; later it is stuck")
     journal: Path = Field(default=Path("runs/journal.db"), description="results of calls that are not settled yet")
-    health_port: int | None = Field(default=None, description="of a worker process; none: no endpoint, 0: any free port")
+    health_port: int | None = Field(
+        default=None, description="of a worker process; none: no endpoint, 0: any free port"
+    )
     lease_s: float = Field(default=30.0, gt=0, description="after a worker's death its calls are free again")
     web: WebSettings = WebSettings()
     code: CodeSettings = CodeSettings()
