@@ -32,6 +32,8 @@ def queues(
     words: Words = None, replay: ReplayOption = None, discard: DiscardOption = None, json_file: JsonFile = None
 ) -> None:
     """Show the queues of a config's broker: messages, the oldest one's age, leases, dead letters, workers."""
+    if replay is not None and discard is not None:
+        raise UserError("say one of --replay and --discard")
     for name in (replay, discard):
         if name is not None and name not in QUEUES:
             raise UserError(f"there is no queue {name}; there are {', '.join(QUEUES)}")
@@ -39,15 +41,19 @@ def queues(
     from callwright.envs.executors.brokers import open_broker
     from callwright.training.executor_settings import executor_settings
 
-    broker = open_broker(shared(executor_settings(config, config.tools)))
-    rows = asyncio.run(_visit(broker, replay, discard))
+    settings = shared(executor_settings(config, config.tools))
+    if settings.broker == "sqlite" and not settings.queues.exists():
+        raise UserError(f"executors.queues: there is no file {settings.queues}; no run or worker has used it yet")
+    rows = asyncio.run(_visit(open_broker(settings), replay, discard))
     _show(rows, json_file)
 
 
 def shared(settings: ExecutorSettings) -> ExecutorSettings:
     """These settings, if other processes can reach their broker. Raises UserError."""
     if settings.broker == "memory":
-        raise UserError("with executors.broker=memory the queues live inside the run itself: set executors.broker=sqlite")
+        raise UserError(
+            "with executors.broker=memory the queues live inside the run itself: set executors.broker=sqlite"
+        )
     return settings
 
 
@@ -83,9 +89,11 @@ def _show(rows: list[dict[str, Any]], json_file: Path | None) -> None:
     write_json(json_file, {"queues": rows})
     if json_file is not None and str(json_file) == "-":
         return
-    table = Table("queue", *(_right(name) for name in ("messages", "oldest", "leased", "dead letters", "workers")))
+    table = Table("queue")
+    for name in ("messages", "oldest", "leased", "dead letters", "workers"):
+        table.add_column(name, justify="right")
     for row in rows:
-        age = "" if row["oldest_s"] is None else f"{row['oldest_s']:.0f} s"
-        workers = "" if row["workers"] is None else str(row["workers"])
-        table.add_row(row["queue"], str(row["depth"]), age, str(row["leased"]), str(row["dead_letters"]), workers)
+        age = None if row["oldest_s"] is None else f"{row['oldest_s']:.0f} s"
+        cells = (row["depth"], age, row["leased"], row["dead_letters"], row["workers"])
+        table.add_row(row["queue"], *("" if cell is None else str(cell) for cell in cells))
     Console(highlight=False).print(table)

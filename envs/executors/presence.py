@@ -46,7 +46,7 @@ class Presence:
         """Beat until cancelled or the broker is closed; a broker that fails is asked again at the next beat."""
         while True:
             try:
-                await self._announce()
+                await self.announce()
                 self.beat = time.monotonic()
             except BrokerClosed:
                 return
@@ -54,16 +54,8 @@ class Presence:
                 log.warning("worker %s: no heartbeat: %s", self.worker, error)
             await asyncio.sleep(self._beat_s)
 
-    async def leave(self) -> None:
-        """Take the sign down."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            try:
-                await self._broker.complete(lease)
-            except (BrokerError, OSError) as error:
-                log.info("worker %s: its presence ends by itself within %g s: %s", self.worker, self._lease_s, error)
-
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
+        """One beat. Raises BrokerError."""
         if self._lease is not None:
             try:
                 await self._broker.renew(self._lease, self._lease_s)
@@ -75,6 +67,15 @@ class Presence:
         self._lease = await self._broker.receive(
             self._queue, lane=self.worker, timeout_s=self._beat_s, lease_s=self._lease_s
         )
+
+    async def leave(self) -> None:
+        """Take the sign down."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            try:
+                await self._broker.complete(lease)
+            except (BrokerError, OSError) as error:
+                log.info("worker %s: its presence ends by itself within %g s: %s", self.worker, self._lease_s, error)
 
 
 async def present_workers(broker: Broker, tool: str) -> list[dict[str, Any]]:

@@ -40,8 +40,10 @@ class WorkerProcess:
         self._stops = 0
 
     async def run(self) -> None:
-        """Until told to stop. Raises RunError where the executor or the broker cannot be had, and KeyboardInterrupt when
-        told twice."""
+        """Until told to stop. Raises RunError where the executor or the broker cannot be had.
+
+        Raises KeyboardInterrupt when told twice.
+        """
         running = asyncio.current_task()
         assert running is not None
         loop = asyncio.get_running_loop()

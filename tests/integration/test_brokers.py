@@ -18,6 +18,7 @@ from callwright.serving.queues.broker import (
     Lease,
     LeaseLost,
     Message,
+    QueueStats,
     dead_letters,
 )
 
@@ -74,6 +75,23 @@ async def test_peeking_touches_nothing_and_sees_what_is_leased(broker: Broker) -
     assert await broker.peek("commandqueue-code") == []
     await broker.complete(lease)
     assert (await take(broker)).message == Message(b"1", "m", "a", delivery_count=1)
+
+
+async def test_stats_tell_depth_leases_and_age(broker: Broker) -> None:
+    before = time.time()
+    assert await broker.stats(Q) == QueueStats(0, 0, None)
+    for number, lane in enumerate("aab"):
+        await broker.send(Q, b"%d" % number, lane=lane)
+    lease = await take(broker)
+    stats = await broker.stats(Q)
+    assert (stats.depth, stats.leased) == (3, 1)
+    assert stats.oldest_s is not None
+    assert 0 <= stats.oldest_s <= time.time() - before
+    await broker.dead_letter(lease, code="c", reason="r")
+    assert (await broker.stats(Q)).depth == 2
+    dead = await broker.stats(dead_letters(Q))
+    assert (dead.depth, dead.leased) == (1, 0)
+    assert dead.oldest_s is not None
 
 
 async def test_a_lane_has_one_lease_and_other_lanes_go_on(end: Open) -> None:

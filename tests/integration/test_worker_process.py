@@ -16,7 +16,7 @@ from worker_processes import PATIENCE_S, worker
 from callwright.envs.executors.presence import present_workers
 from callwright.serving.protocol.tools import CODE, WEB
 from callwright.serving.protocol.values import ToolCall
-from callwright.serving.queues.broker import REWARD_QUEUE, Lease, command_queue, dead_letters
+from callwright.serving.queues.broker import REWARD_QUEUE, Lease, Message, command_queue, dead_letters
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher
 from callwright.serving.queues.sqlite import SqliteBroker
 
@@ -71,7 +71,7 @@ async def test_the_web_worker_logs_what_it_accepts_and_rejects(tmp_path: Path, b
         assert web.ended() == 0
 
 
-async def settled(broker: SqliteBroker, queue: str, count: int) -> list:
+async def settled(broker: SqliteBroker, queue: str, count: int) -> list[Message]:
     """What is in ``queue`` once it holds so many messages: a reply is out a moment before its command is settled."""
     async with asyncio.timeout(PATIENCE_S):
         while len(found := await broker.peek(queue)) != count:
@@ -137,8 +137,7 @@ async def test_a_killed_workers_calls_are_answered_by_another(tmp_path: Path, br
             )
             for number in range(4)
         ]
-        while not (tmp_path / "began").exists():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        doomed.said("request accepted by code")
         doomed.stop(signal.SIGKILL)
         doomed.ended()
         gate.touch()
