@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from callwright.scripts.common import JsonFile, config_from_words, write_json
+from callwright.scripts.common import JsonFile, config_from_words, shared_settings, write_json
 from callwright.scripts.train import Words
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
@@ -18,7 +18,6 @@ from callwright.serving.queues.broker import REWARD_QUEUE, command_queue, dead_l
 from callwright.serving.queues.dead_letters import discard, replay
 
 if TYPE_CHECKING:
-    from callwright.envs.executors.settings import ExecutorSettings
     from callwright.serving.queues.broker import Broker
 
 COMMAND_QUEUES = {command_queue(tool.name): tool.name for tool in DEFAULT_TOOLS}
@@ -39,22 +38,12 @@ def queues(
             raise UserError(f"there is no queue {name}; there are {', '.join(QUEUES)}")
     config = config_from_words(words or [], default="quickstart")
     from callwright.envs.executors.brokers import open_broker
-    from callwright.training.executor_settings import executor_settings
 
-    settings = shared(executor_settings(config, config.tools))
+    settings = shared_settings(config, config.tools)
     if settings.broker == "sqlite" and not settings.queues.exists():
         raise UserError(f"executors.queues: there is no file {settings.queues}; no run or worker has used it yet")
     rows = asyncio.run(_visit(open_broker(settings), replay, discard))
     _show(rows, json_file)
-
-
-def shared(settings: ExecutorSettings) -> ExecutorSettings:
-    """These settings, if other processes can reach their broker. Raises UserError."""
-    if settings.broker == "memory":
-        raise UserError(
-            "with executors.broker=memory the queues live inside the run itself: set executors.broker=sqlite"
-        )
-    return settings
 
 
 async def _visit(broker: Broker, to_replay: str | None, to_discard: str | None) -> list[dict[str, Any]]:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from callwright.scripts.common import config_from_words
-from callwright.scripts.queues import shared
+from callwright.scripts.common import config_from_words, shared_settings
 from callwright.scripts.train import Words
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
@@ -30,12 +29,11 @@ def worker(tool: ToolArgument, words: Words = None) -> None:
     from callwright.envs.executors.brokers import open_broker
     from callwright.envs.executors.worker_process import WorkerProcess
     from callwright.envs.tasks.source import open_source
-    from callwright.training.executor_settings import executor_settings
 
     # The libraries below ours report only what is wrong.
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("callwright").setLevel(logging.INFO)
-    settings = shared(executor_settings(config, (tool,)))
+    settings = shared_settings(config, (tool,))
     documents = open_source(config.tasks, config.seed).documents() if tool == "web" else None
 
     async def run() -> None:

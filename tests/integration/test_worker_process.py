@@ -117,7 +117,8 @@ async def test_told_twice_it_gives_back_what_it_has(tmp_path: Path, broker: Sqli
 
 async def test_a_lease_is_renewed_for_as_long_as_a_call_runs(tmp_path: Path, broker: SqliteBroker) -> None:
     dispatcher = Dispatcher(broker, [CODE])
-    with worker(tmp_path, "code", BARE, "executors.lease_s=1"), worker(tmp_path, "code", BARE, name="second"):
+    words = ("code", BARE, "executors.lease_s=1")
+    with worker(tmp_path, *words), worker(tmp_path, *words, name="second"):
         count = tmp_path / "count"
         call = ToolCall("code", {"code_command": f"echo x >> {count}; sleep 3"})
         assert (await dispatcher.call(call, timeout_s=PATIENCE_S)).status is CallStatus.OK
