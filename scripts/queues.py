@@ -70,7 +70,7 @@ async def _row(broker: Broker, queue: str) -> dict[str, Any]:
         "oldest_s": None if stats.oldest_s is None else round(stats.oldest_s, 1),
         "leased": stats.leased,
         "dead_letters": (await broker.stats(dead_letters(queue))).depth,
-        "workers": None if tool is None else len(await present_workers(broker, tool)),
+        "workers": None if tool is None else await present_workers(broker, tool),
     }
 
 

@@ -13,7 +13,6 @@ import os
 import socket
 import time
 import uuid
-from typing import Any
 
 from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost
 
@@ -78,12 +77,12 @@ class Presence:
                 log.info("worker %s: its presence ends by itself within %g s: %s", self.worker, self._lease_s, error)
 
 
-async def present_workers(broker: Broker, tool: str) -> list[dict[str, Any]]:
-    """What the living workers of a tool say of themselves. Removes what dead ones left. Raises BrokerError."""
+async def present_workers(broker: Broker, tool: str) -> int:
+    """How many workers of a tool live. Removes what dead ones left. Raises BrokerError."""
     queue = presence_queue(tool)
     while (dead := await broker.receive(queue, timeout_s=_AT_ONCE_S)) is not None:
         await broker.complete(dead)
-    return [json.loads(message.body) for message in await broker.peek(queue)]
+    return (await broker.stats(queue)).leased or 0
 
 
 async def await_worker(broker: Broker, tool: str, *, timeout_s: float) -> bool:

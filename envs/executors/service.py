@@ -16,6 +16,7 @@ from typing import Self
 
 from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable
+from callwright.envs.executors.journal import Journal
 from callwright.envs.executors.presence import await_worker, present_workers
 from callwright.envs.executors.settings import ExecutorSettings
 from callwright.envs.executors.workers import Documents, ExecutorHealth, Workers
@@ -47,8 +48,14 @@ class Executors:
         self.tools = tuple(known[name] for name in self.settings.tools)
         self.broker = broker or open_broker(self.settings)
         local = [tool for tool in self.tools if tool.name not in self.settings.external]
-        self._workers = Workers(self.broker, self.settings, local, documents=documents, executors=executors)
+        self._workers = Workers(
+            self.broker, self.settings, local, documents=documents, executors=executors, journal=self._journal(local)
+        )
         self.dispatcher = Dispatcher(self.broker, self.tools, lanes=self.settings.lanes, explain=self._why_unanswered)
+
+    def _journal(self, local: Sequence[Tool]) -> Journal | None:
+        """A memory broker ends with this process; the others may bring a command a second time."""
+        return None if self.settings.broker == "memory" or not local else Journal(self.settings.journal)
 
     async def start(self) -> None:
         """Reach the broker, start every executor and worker that runs here, wait for the others.

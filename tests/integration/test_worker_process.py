@@ -85,7 +85,7 @@ async def test_a_stopped_worker_finishes_what_it_has_and_takes_no_more(
 ) -> None:
     queue = command_queue("code")
     with worker(tmp_path, "code", BARE) as code:
-        assert [entry["pid"] for entry in await present_workers(broker, "code")] == [code.process.pid]
+        assert await present_workers(broker, "code") == 1
         gate = tmp_path / "gate"
         command = f"until test -e {gate}; do sleep 0.05; done; echo done"
         await broker.send(queue, json.dumps({"type": "code", "code_command": command}).encode(), lane="a")
@@ -97,7 +97,7 @@ async def test_a_stopped_worker_finishes_what_it_has_and_takes_no_more(
         assert code.ended() == 0
     assert json.loads((await reply(broker, "a")).message.body)["stdout"] == "done\n"
     assert [(message.lane, message.delivery_count) for message in await broker.peek(queue)] == [("b", 0)]
-    assert await present_workers(broker, "code") == []
+    assert await present_workers(broker, "code") == 0
 
 
 async def test_told_twice_it_gives_back_what_it_has(tmp_path: Path, broker: SqliteBroker) -> None:
