@@ -116,7 +116,7 @@ class Executors(Section):
     servicebus_env: Annotated[str, Field(pattern=VARIABLE_NAME)] = "CALLWRIGHT_SERVICEBUS"
     """Name of the environment variable that holds the connection string of the `servicebus` broker."""
     servicebus_prefix: str = ""
-    """Begins the name of every queue in the namespace: `commandqueue-TOOL` and `rewardqueue`, with sessions on."""
+    """Begins every queue's name there: `commandqueue-TOOL`, `presencequeue-TOOL`, `rewardqueue`, all with sessions."""
     external: Names = ()
     """Tools whose workers are other processes (`callwright worker`); a start waits `queue_s` for one of each."""
     lease_s: Seconds = 30.0

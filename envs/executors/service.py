@@ -17,7 +17,7 @@ from typing import Self
 from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable
 from callwright.envs.executors.journal import Journal
-from callwright.envs.executors.presence import await_worker, present_workers
+from callwright.envs.executors.presence import await_worker, presence_queue, present_workers
 from callwright.envs.executors.settings import ExecutorSettings
 from callwright.envs.executors.workers import Documents, ExecutorHealth, Workers
 from callwright.serving.errors import UserError
@@ -63,7 +63,9 @@ class Executors:
         Raises BrokerError, ExecutorUnavailable.
         """
         try:
-            await self.broker.start(*(command_queue(tool.name) for tool in self.tools), REWARD_QUEUE)
+            commands = [command_queue(tool.name) for tool in self.tools]
+            signs = [presence_queue(tool) for tool in self.settings.external]
+            await self.broker.start(*commands, *signs, REWARD_QUEUE)
             await self._workers.start()
             for tool in self.settings.external:
                 await self._meet(tool)

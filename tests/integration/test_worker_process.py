@@ -13,11 +13,16 @@ from pathlib import Path
 import pytest
 from worker_processes import PATIENCE_S, worker
 
+from callwright.envs.executors.azure import UnconfiguredAzure
+from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.presence import present_workers
-from callwright.serving.protocol.tools import CODE, WEB
+from callwright.envs.executors.worker_endpoint import WorkerEndpoint, WorkerMetrics
+from callwright.serving.errors import UserError
+from callwright.serving.protocol.tools import AZURE, CODE, WEB
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.broker import REWARD_QUEUE, Lease, Message, command_queue, dead_letters
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher
+from callwright.serving.queues.memory import MemoryBroker
 from callwright.serving.queues.sqlite import SqliteBroker
 
 pytestmark = pytest.mark.integration
@@ -69,6 +74,20 @@ async def test_the_web_worker_logs_what_it_accepts_and_rejects(tmp_path: Path, b
         assert get(f"{url}/else")[0] == 404
         web.stop()
         assert web.ended() == 0
+
+
+async def test_the_endpoint_answers_while_the_event_loop_stands_still() -> None:
+    fine = True
+    idle = CommandWorker(MemoryBroker(), UnconfiguredAzure(), AZURE)
+    metrics = WorkerMetrics(idle, lambda: 12.5)
+    with WorkerEndpoint(0, lambda: (fine, {"state": "running"}), metrics) as endpoint:
+        assert get(f"{endpoint.url}/healthz") == (200, '{"state": "running"}')  # asked from the loop's own thread
+        fine = False
+        assert get(f"{endpoint.url}/healthz")[0] == 503
+        assert 'callwright_worker_heartbeat_age_seconds{tool="azure"} 12.5' in get(f"{endpoint.url}/metrics")[1]
+        port = int(endpoint.url.rpartition(":")[2])
+        with pytest.raises(UserError, match=f"executors.health_port: cannot listen on 127.0.0.1 port {port}"):
+            WorkerEndpoint(port, lambda: (fine, {}), metrics)
 
 
 async def settled(broker: SqliteBroker, queue: str, count: int) -> list[Message]:
@@ -138,7 +157,7 @@ async def test_a_killed_workers_calls_are_answered_by_another(tmp_path: Path, br
             )
             for number in range(4)
         ]
-        doomed.said("request accepted by code")
+        await asyncio.to_thread(doomed.said, "request accepted by code")
         doomed.stop(signal.SIGKILL)
         doomed.ended()
         gate.touch()
