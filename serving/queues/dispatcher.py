@@ -142,7 +142,7 @@ class Dispatcher:
                 return lease
             await self._rewards.accept(lease)
             self.duplicates += 1
-            log.info("dropped a second copy of the reply to %s", lease.message.message_id)
+            log.warning("dropped a second copy of the reply to %s", lease.message.message_id)
 
     def _retire(self, tool: str, lane: Lane) -> None:
         """End the lane's epoch: its place goes on under a new session id, the old one is watched for late replies."""

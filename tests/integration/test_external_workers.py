@@ -78,12 +78,12 @@ async def test_a_batch_outlives_a_worker(tiny: Loaded, tmp_path: Path) -> None:
             doomed.ended()
             gate.touch()
             rows = await running
+            other.stop()  # and with it the last command is settled, a moment after its reply
+            assert await asyncio.to_thread(other.ended) == 0
             assert executors.counts["code"]["ok"] == len(attempts)
             assert executors.dispatcher.retired == 0
             assert await executors.broker.peek(command_queue("code")) == []
             assert await executors.broker.peek(REWARD_QUEUE) == []
-        other.stop()
-        assert other.ended() == 0
     assert [row.outcome for row in rows] == [Outcome.SCORED] * len(attempts)
     for number, row in enumerate(rows):
         (only,) = row.calls

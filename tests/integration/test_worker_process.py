@@ -150,7 +150,7 @@ async def test_a_killed_workers_calls_are_answered_by_another(tmp_path: Path, br
     lease = "executors.lease_s=1.5"
     with worker(tmp_path, "code", BARE, lease, name="doomed") as doomed:
         gate = tmp_path / "gate"
-        command = f"echo $$ >> {tmp_path / 'began'}; until test -e {gate}; do sleep 0.05; done; echo done"
+        command = f"until test -e {gate}; do sleep 0.05; done; echo done"
         calls = [
             asyncio.create_task(
                 dispatcher.call(ToolCall("code", {"code_command": f": {number}; {command}"}), timeout_s=PATIENCE_S)

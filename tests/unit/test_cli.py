@@ -51,6 +51,10 @@ def test_help_is_quick_and_loads_no_torch(verb: str) -> None:
         (["trace", "missing"], "no traces"),
         (["trace", "missing", "--sort", "size"], "-reward"),
         (["trace", "missing", "--outcome", "won"], "policy_fault"),
+        (["worker"], "callwright worker --help"),
+        (["worker", "nosuch"], "there is no tool nosuch; there are web, code, azure"),
+        (["worker", "web"], "set executors.broker=sqlite"),
+        (["queues"], "set executors.broker=sqlite"),
         (["nosuch"], "nosuch"),
     ],
 )
