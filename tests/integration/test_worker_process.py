@@ -15,7 +15,7 @@ from worker_processes import PATIENCE_S, worker
 
 from callwright.envs.executors.azure import UnconfiguredAzure
 from callwright.envs.executors.command_queue import CommandWorker
-from callwright.envs.executors.presence import present_workers
+from callwright.envs.executors.presence import await_worker, present_workers
 from callwright.envs.executors.worker_endpoint import WorkerEndpoint, WorkerMetrics
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import AZURE, CODE, WEB
@@ -104,7 +104,7 @@ async def test_a_stopped_worker_finishes_what_it_has_and_takes_no_more(
 ) -> None:
     queue = command_queue("code")
     with worker(tmp_path, "code", BARE) as code:
-        assert await present_workers(broker, "code") == 1
+        assert await await_worker(broker, "code", timeout_s=PATIENCE_S)
         gate = tmp_path / "gate"
         command = f"until test -e {gate}; do sleep 0.05; done; echo done"
         await broker.send(queue, json.dumps({"type": "code", "code_command": command}).encode(), lane="a")
