@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +14,11 @@ from rich.table import Table
 from callwright.scripts.common import JsonFile, config_from_words, shared_settings, write_json
 from callwright.scripts.train import Words
 from callwright.serving.errors import UserError
-from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.queues.broker import REWARD_QUEUE, command_queue, dead_letters
 from callwright.serving.queues.dead_letters import discard, replay
 
 if TYPE_CHECKING:
     from callwright.serving.queues.broker import Broker
-
-COMMAND_QUEUES = {command_queue(tool.name): tool.name for tool in DEFAULT_TOOLS}
-QUEUES = (*COMMAND_QUEUES, REWARD_QUEUE)
 
 ReplayOption = Annotated[str | None, typer.Option("--replay", metavar="QUEUE", help="Send its dead letters again.")]
 DiscardOption = Annotated[str | None, typer.Option("--discard", metavar="QUEUE", help="Throw its dead letters away.")]
@@ -33,37 +30,40 @@ def queues(
     """Show the queues of a config's broker: messages, the oldest one's age, leases, dead letters, workers."""
     if replay is not None and discard is not None:
         raise UserError("say one of --replay and --discard")
-    for name in (replay, discard):
-        if name is not None and name not in QUEUES:
-            raise UserError(f"there is no queue {name}; there are {', '.join(QUEUES)}")
     config = config_from_words(words or [], default="quickstart")
     from callwright.envs.executors.brokers import open_broker
+    from callwright.training.executor_settings import tools_of
 
-    settings = shared_settings(config, config.tools)
+    tools = {command_queue(tool): tool for tool in tools_of(config)}
+    for name in (replay, discard):
+        if name not in (None, REWARD_QUEUE, *tools):
+            raise UserError(f"there is no queue {name}; there are {', '.join((*tools, REWARD_QUEUE))}")
+    settings = shared_settings(config, tuple(tools.values()))
     if settings.broker == "sqlite" and not settings.queues.exists():
         raise UserError(f"executors.queues: there is no file {settings.queues}; no run or worker has used it yet")
-    rows = asyncio.run(_visit(open_broker(settings), replay, discard))
+    rows = asyncio.run(_visit(open_broker(settings), tools, replay, discard))
     _show(rows, json_file)
 
 
-async def _visit(broker: Broker, to_replay: str | None, to_discard: str | None) -> list[dict[str, Any]]:
+async def _visit(
+    broker: Broker, tools: Mapping[str, str], to_replay: str | None, to_discard: str | None
+) -> list[dict[str, Any]]:
     console = Console(stderr=True, highlight=False)
     try:
-        await broker.start(*QUEUES)
+        await broker.start(*tools, REWARD_QUEUE)
         if to_replay is not None:
             console.print(f"sent {await replay(broker, to_replay)} dead letters of {to_replay} again")
         if to_discard is not None:
             console.print(f"threw {await discard(broker, to_discard)} dead letters of {to_discard} away")
-        return [await _row(broker, name) for name in QUEUES]
+        return [await _row(broker, name, tools.get(name)) for name in (*tools, REWARD_QUEUE)]
     finally:
         await broker.close()
 
 
-async def _row(broker: Broker, queue: str) -> dict[str, Any]:
+async def _row(broker: Broker, queue: str, tool: str | None) -> dict[str, Any]:
     from callwright.envs.executors.presence import present_workers
 
     stats = await broker.stats(queue)
-    tool = COMMAND_QUEUES.get(queue)
     return {
         "queue": queue,
         "depth": stats.depth,

@@ -13,6 +13,12 @@ from callwright.training.config import Config
 STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
 
+def tools_of(config: Config) -> tuple[str, ...]:
+    """The tools that a run calls. The code executor also runs unit tests for graders, so it is one of them even where
+    the policy may not call it."""
+    return tuple(dict.fromkeys((*config.tools, "code")))
+
+
 def executor_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
     """The settings of the executors of ``tools``."""
     code = config.executors.code

@@ -26,7 +26,7 @@ from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
 from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
-from callwright.training.executor_settings import executor_settings
+from callwright.training.executor_settings import executor_settings, tools_of
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
 
@@ -117,8 +117,7 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
-    # The code executor also runs unit tests for graders, so it is there even where the policy may not call it.
-    settings = executor_settings(config, tuple(dict.fromkeys((*config.tools, "code"))))
+    settings = executor_settings(config, tools_of(config))
     documents = tasks.documents() if "web" in config.tools and "web" not in settings.external else None
     executors = Executors(settings, documents=documents, executors=given)
     await executors.start()

@@ -56,7 +56,7 @@ async def test_it_shows_what_stands_where(tmp_path: Path, broker: SqliteBroker) 
     presence = Presence(broker, "web")
     await presence.announce()
     found = rows(tmp_path)
-    assert list(found) == [WEB, command_queue("code"), command_queue("azure"), REWARD_QUEUE]
+    assert list(found) == [WEB, command_queue("code"), REWARD_QUEUE]
     assert found[WEB].pop("oldest_s") >= 0
     assert found[WEB] == {"depth": 2, "leased": 1, "dead_letters": 2, "workers": 1}
     assert found[REWARD_QUEUE] == {"depth": 0, "oldest_s": None, "leased": 0, "dead_letters": 1, "workers": None}
