@@ -14,9 +14,11 @@ import typer
 
 from callwright.scripts.chat import chat
 from callwright.scripts.eval import evaluate
+from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
+from callwright.scripts.worker import worker
 from callwright.serving.errors import CallwrightError
 
 app = typer.Typer(
@@ -30,6 +32,8 @@ app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("serve")(serve)
+app.command("worker")(worker)
+app.command("queues")(queues)
 
 
 @app.callback()

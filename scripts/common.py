@@ -16,6 +16,7 @@ import typer
 from callwright.serving.errors import UserError
 
 if TYPE_CHECKING:  # the config models load pydantic's machinery, which --help can do without
+    from callwright.envs.executors.settings import ExecutorSettings
     from callwright.training.config import Config
 
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout.")]
@@ -24,7 +25,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]"
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 _EXTRAS = {
     *("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"),
-    *("starlette", "uvicorn", "prometheus_client"),
+    *("starlette", "uvicorn"),
 }
 
 
@@ -35,6 +36,16 @@ def config_from_words(words: Sequence[str], default: str) -> Config:
     words = list(words)
     source = default if not words or is_override(words[0]) else words.pop(0)
     return load_config(source, words)
+
+
+def shared_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
+    """The executors' settings, where other processes can reach their broker. Raises UserError."""
+    from callwright.training.executor_settings import executor_settings
+
+    settings = executor_settings(config, tools)
+    if settings.broker == "memory":
+        raise UserError("executors.broker=memory lives inside the run itself: set executors.broker=sqlite")
+    return settings
 
 
 def config_of_checkpoint(

@@ -18,6 +18,7 @@ from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.gateway.settings import GatewaySettings
+from callwright.serving.protocol.tools import DEFAULT_TOOLS
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -26,6 +27,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
+KNOWN_TOOLS = tuple(tool.name for tool in DEFAULT_TOOLS)
 EvalMode = Literal["greedy", "sampled", "closed_book"]
 EvalSplit = Literal["held_out", "train"]
 
@@ -134,10 +136,27 @@ class Executors(Section):
     servicebus_env: Annotated[str, Field(pattern=VARIABLE_NAME)] = "CALLWRIGHT_SERVICEBUS"
     """Name of the environment variable that holds the connection string of the `servicebus` broker."""
     servicebus_prefix: str = ""
-    """Begins the name of every queue in the namespace: `commandqueue-TOOL` and `rewardqueue`, with sessions on."""
+    """Begins every queue's name there: `commandqueue-TOOL`, `presencequeue-TOOL`, `rewardqueue`, all with sessions."""
+    external: Names = ()
+    """Tools whose workers are other processes (`callwright worker`); a start waits `queue_s` for one of each."""
+    lease_s: Seconds = 30.0
+    """How long after a worker's death another may take over its calls. Renewed while a call runs."""
+    journal: str = "runs/journal.db"
+    """File with the results of calls that ran and are not settled yet; the workers of a broker share it."""
+    health_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of a worker process for /healthz and /metrics, on 127.0.0.1; 0 takes any free one, null has none."""
     web: WebSettings = WebSettings()
     code: Code = Code()
     azure: Azure = Azure()
+
+    @model_validator(mode="after")
+    def _external_workers_can_be_reached(self) -> Self:
+        for name in self.external:
+            if name not in KNOWN_TOOLS:
+                raise ValueError(f"external: there is no tool {name}; there are {', '.join(KNOWN_TOOLS)}")
+        if self.external and self.broker == "memory":
+            raise ValueError("external workers need a broker that processes share: set executors.broker=sqlite")
+        return self
 
 
 class Tasks(Section):

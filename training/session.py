@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -16,9 +15,7 @@ from transformers.utils import logging as transformers_logging
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import Executor
-from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
@@ -32,10 +29,10 @@ from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
+from callwright.training.executor_settings import executor_settings, searches_tasks, tools_of
 from callwright.training.remote import remote_engine
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
-STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
 
 @dataclass(slots=True)
@@ -150,37 +147,8 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
-    settings = executor_settings(config)
-    web = config.executors.web
-    own = "web" in config.tools and web.backend == "corpus" and web.corpus is None
-    documents = tasks.documents() if own else None
-    executors = Executors(settings, documents=documents, executors=given)
+    settings = executor_settings(config, tools_of(config))
+    own = "web" in config.tools and "web" not in settings.external and searches_tasks(config)
+    executors = Executors(settings, documents=tasks.documents() if own else None, executors=given)
     await executors.start()
     return executors
-
-
-def executor_settings(config: Config) -> ExecutorSettings:
-    """The executors' own settings, from the run's config."""
-    code = config.executors.code
-    limits = Limits(
-        wall_s=code.timeout_s,
-        cpu_s=max(1, round(code.timeout_s)),
-        memory_mb=code.memory_mb,
-        output_bytes=code.output_kb * 1024,
-    )
-    # The code executor also runs unit tests for graders, so it is there even where the policy may not call it.
-    tools = tuple(dict.fromkeys((*config.tools, "code")))
-    return ExecutorSettings(
-        tools=tools,
-        broker=config.executors.broker,
-        queues=Path(config.executors.queues),
-        servicebus_env=config.executors.servicebus_env,
-        servicebus_prefix=config.executors.servicebus_prefix,
-        lanes=config.executors.lanes,
-        # A run may take all of its tool's own time before it counts as stuck.
-        deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
-        web=config.executors.web,
-        code=CodeSettings(
-            backend=code.backend, url=code.url, sandbox=code.sandbox, workers=code.workers, limits=limits
-        ),
-    )

@@ -51,9 +51,16 @@ class ExecutorSettings(BaseModel):
         default="CALLWRIGHT_SERVICEBUS", pattern=VARIABLE_NAME, description="environment variable of the connection"
     )
     servicebus_prefix: str = Field(default="", description="of the queues' names in the namespace")
+    external: tuple[str, ...] = Field(default=(), description="of the tools, those whose workers run elsewhere")
+    worker_wait_s: float = Field(default=30.0, gt=0, description="a start waits so long for an external worker")
     lanes: int = Field(default=64, ge=1, description="unanswered calls of one tool at once; more wait for a lane")
     timeout_s: float = Field(default=60.0, gt=0, description="of one call, from asking for a lane to the reply")
     deadline_s: float = Field(default=45.0, gt=0, description="of one run in an executor; later it is stuck")
+    journal: Path = Field(default=Path("runs/journal.db"), description="results of calls that are not settled yet")
+    health_port: int | None = Field(
+        default=None, description="of a worker process; none: no endpoint, 0: any free port"
+    )
+    lease_s: float = Field(default=30.0, gt=0, description="after a worker's death its calls are free again")
     web: WebSettings = WebSettings()
     code: CodeSettings = CodeSettings()
 

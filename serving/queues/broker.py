@@ -16,7 +16,7 @@ A queue without lanes is one lane, named ''.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from callwright.serving.errors import RunError
@@ -40,7 +40,7 @@ class LeaseLost(BrokerError):
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message as it was sent. ``delivery_count`` counts this delivery too. ``code`` and ``reason`` are there on a
-    dead letter only."""
+    dead letter only. ``sent_at`` is the broker's own note of when, in Unix seconds."""
 
     body: bytes
     message_id: str = ""
@@ -48,6 +48,7 @@ class Message:
     delivery_count: int = 0
     code: str = ""
     reason: str = ""
+    sent_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ class Lease:
     queue: str
     message: Message
     token: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How a queue stands: messages that are not settled, how many of them are leased (None where the back end does not
+    tell), and seconds since the oldest was sent (None where there is none)."""
+
+    depth: int
+    leased: int | None
+    oldest_s: float | None
 
 
 class Broker(Protocol):
@@ -94,6 +105,10 @@ class Broker(Protocol):
 
     async def peek(self, queue: str, limit: int = 100) -> list[Message]:
         """The first messages, leased ones included, without touching them; in order within each lane."""
+        ...
+
+    async def stats(self, queue: str) -> QueueStats:
+        """How the queue stands. Of an unknown queue: empty."""
         ...
 
     async def close(self) -> None:

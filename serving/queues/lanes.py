@@ -1,4 +1,8 @@
-"""A fixed pool of lanes. A lane is a place in the pool plus an epoch; its session id names both."""
+"""A fixed pool of lanes. A lane is a place in the pool plus an epoch; its session id names both.
+
+The id of a call's message is its lane's session and its place in that session, so a reply tells by itself whether it is
+the one that is awaited, or a second copy of one that came before.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,26 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One place of a pool in one epoch."""
+    """One place of a pool in one epoch, in which ``answered`` calls have had their reply."""
 
     pool: str
     index: int
     epoch: int = 0
+    answered: int = 0
 
     @property
     def session(self) -> str:
         return f"{self.pool}-{self.index}.{self.epoch}"
+
+    @property
+    def message_id(self) -> str:
+        """The id of the lane's next call."""
+        return f"{self.session}/{self.answered}"
+
+    def was_answered(self, message_id: str) -> bool:
+        """Whether it is the id of a call that this lane has had the reply of."""
+        session, _, place = message_id.rpartition("/")
+        return session == self.session and place.isdecimal() and int(place) < self.answered
 
 
 class LanePool:
@@ -37,8 +52,9 @@ class LanePool:
         return await self._free.get()
 
     def give_back(self, lane: Lane) -> None:
-        self._free.put_nowait(lane)
+        """Its call is over: the place goes on with the next."""
+        self._free.put_nowait(replace(lane, answered=lane.answered + 1))
 
     def retire(self, lane: Lane) -> None:
         """The place goes on in its next epoch."""
-        self._free.put_nowait(replace(lane, epoch=lane.epoch + 1))
+        self._free.put_nowait(replace(lane, epoch=lane.epoch + 1, answered=0))

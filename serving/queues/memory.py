@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
+import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +18,7 @@ from callwright.serving.queues.broker import (
     Lease,
     LeaseLost,
     Message,
+    QueueStats,
     dead_letters,
     refuse_second_death,
     why_given_up,
@@ -52,7 +55,7 @@ class MemoryBroker:
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
         if self._closed:
             raise BrokerClosed(f"send to {queue}: the broker is closed")
-        self._put(queue, Message(body, message_id, lane))
+        self._put(queue, Message(body, message_id, lane, sent_at=time.time()))
 
     async def receive(
         self, queue: str, *, timeout_s: float, lease_s: float = 30.0, lane: str | None = None
@@ -92,6 +95,12 @@ class MemoryBroker:
     async def peek(self, queue: str, limit: int = 100) -> list[Message]:
         lanes = self._queue(queue).lanes.values()
         return list(itertools.islice(itertools.chain.from_iterable(lanes), limit))
+
+    async def stats(self, queue: str) -> QueueStats:
+        messages = await self.peek(queue, limit=sys.maxsize)
+        leased = sum(held.lease.queue == queue for held in self._held.values())
+        oldest = min((message.sent_at for message in messages), default=None)
+        return QueueStats(len(messages), leased, None if oldest is None else time.time() - oldest)
 
     async def close(self) -> None:
         self._closed = True

@@ -11,6 +11,7 @@ message is delivered before it is a dead letter is the queue's own setting.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from callwright.serving.queues.broker import (
     Lease,
     LeaseLost,
     Message,
+    QueueStats,
     living,
     refuse_second_death,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 SEND_S = 30.0  # what sending one message may take
 GRACE_S = 15.0  # what opening a link may take beyond the time that a receiver waits for its message
+STATS_LIMIT = 1000  # messages that are counted, at most
 RETRIES = 2  # of a send whose link was lost; reading makes a new link instead
 
 
@@ -119,6 +122,12 @@ class ServiceBusBroker:
         """See ``Broker``. A lane that others hold is not seen: the service shows a session to its holder alone."""
         self._check_open()
         return await asyncio.shield(self._background.begin(self._peek(queue, limit)))
+
+    async def stats(self, queue: str) -> QueueStats:
+        """See ``Broker``. Counts up to STATS_LIMIT; a lane that others hold counts as one message, leased, of no known
+        age; which dead letters are leased is not known."""
+        self._check_open()
+        return await asyncio.shield(self._background.begin(self._stats(queue)))
 
     async def close(self) -> None:
         if self._closed.is_set():
@@ -224,16 +233,30 @@ class ServiceBusBroker:
     async def _peek(self, queue: str, limit: int) -> list[Message]:
         with self._connection.reported(f"peek at {self._prefix}{queue}"):
             if living(queue) is not None:
-                return await self._peek_with(self._new_reader(queue, None, None), limit)
-            sessions = [session async for session in self._client(0).list_queue_sessions(self._prefix + queue)]
+                return await self._peek_with(self._new_reader(queue, None, None), limit) or []
             found: list[Message] = []
-            for session in sessions:
-                found += await self._peek_in(queue, session, limit - len(found))
+            for session in await self._sessions(queue):
+                found += await self._peek_in(queue, session, limit - len(found)) or []
             return found
 
-    async def _peek_in(self, queue: str, session: str, limit: int) -> list[Message]:
-        from azure.servicebus.exceptions import SessionCannotBeLockedError
+    async def _stats(self, queue: str) -> QueueStats:
+        with self._connection.reported(f"count {self._prefix}{queue}"):
+            if living(queue) is not None:
+                seen = await self._peek_with(self._new_reader(queue, None, None), STATS_LIMIT) or []
+                return QueueStats(len(seen), None, _age(seen))
+            seen, of_others = [], 0
+            for session in await self._sessions(queue):
+                found = await self._peek_in(queue, session, STATS_LIMIT - len(seen))
+                of_others += found is None
+                seen += found or []
+            leased = sum(held.reader.queue == queue for held in self._held.values())
+            return QueueStats(len(seen) + of_others, leased + of_others, _age(seen))
 
+    async def _sessions(self, queue: str) -> list[str]:
+        return [session async for session in self._client(0).list_queue_sessions(self._prefix + queue)]
+
+    async def _peek_in(self, queue: str, session: str, limit: int) -> list[Message] | None:
+        """What is in a session; None where others hold it."""
         if limit <= 0:
             return []
         lane = lane_of(session)
@@ -241,14 +264,21 @@ class ServiceBusBroker:
         own = leased[0] if leased else self._finder.idle(queue, lane)
         if own is not None:
             return await own.peek(limit)
-        try:
-            return await self._peek_with(self._new_reader(queue, session, None), limit)
-        except SessionCannotBeLockedError:
-            return []
+        return await self._peek_with(self._new_reader(queue, session, None), limit)
 
-    async def _peek_with(self, reader: Reader, limit: int) -> list[Message]:
+    async def _peek_with(self, reader: Reader, limit: int) -> list[Message] | None:
+        """What it reads; None where its session is another's."""
+        from azure.servicebus.exceptions import SessionCannotBeLockedError
+
         try:
             await reader.open()
-            return await reader.peek(limit)
+            return None if reader.refused else await reader.peek(limit)
+        except SessionCannotBeLockedError:
+            return None
         finally:
             await reader.close()
+
+
+def _age(messages: list[Message]) -> float | None:
+    """Seconds since the oldest was sent."""
+    return time.time() - min(message.sent_at for message in messages) if messages else None

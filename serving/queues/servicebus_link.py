@@ -50,6 +50,11 @@ class Reader:
             self.lane = lane_of(session.session_id)
         self._keeper = asyncio.create_task(self._keep(), name=f"lock on {self.queue}")
 
+    @property
+    def refused(self) -> bool:
+        """Whether the session that was asked for by name is another's: a link that is refused has none."""
+        return self._receiver.session is not None and not self._receiver.session.session_id
+
     async def next(self, wait_s: float) -> Message | None:
         """The next message, locked; None when none came."""
         async with self._one_at_a_time:
@@ -140,4 +145,5 @@ def message_of(message: ServiceBusReceivedMessage, *, delivered: bool) -> Messag
         delivery_count=(message.delivery_count or 0) + delivered,
         code=TOO_MANY_DELIVERIES if reason == "MaxDeliveryCountExceeded" else reason,
         reason=message.dead_letter_error_description or "",
+        sent_at=message.enqueued_time_utc.timestamp() if message.enqueued_time_utc else 0.0,
     )

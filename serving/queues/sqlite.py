@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -23,6 +24,7 @@ from callwright.serving.queues.broker import (
     BrokerError,
     Lease,
     Message,
+    QueueStats,
     dead_letters,
     refuse_second_death,
 )
@@ -55,7 +57,7 @@ class SqliteBroker:
         await self._do(lambda file: None)
 
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
-        message = Message(body, message_id, lane)
+        message = Message(body, message_id, lane, sent_at=time.time())
         await self._do(lambda file: file.put(queue, message))
         self._waiters.wake(queue, lane)
 
@@ -93,6 +95,9 @@ class SqliteBroker:
 
     async def peek(self, queue: str, limit: int = 100) -> list[Message]:
         return await self._do(lambda file: file.peek(queue, limit))
+
+    async def stats(self, queue: str) -> QueueStats:
+        return await self._do(lambda file: file.stats(queue))
 
     async def close(self) -> None:
         if self._closed:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from callwright.serving.queues.broker import Lease, LeaseLost, Message, dead_letters, why_given_up
+from callwright.serving.queues.broker import Lease, LeaseLost, Message, QueueStats, dead_letters, why_given_up
 
 BUSY_S = 10.0  # how long one process waits for another's transaction; each takes well under a millisecond
 RETRY_S = 0.02
@@ -35,7 +35,8 @@ CREATE TABLE IF NOT EXISTS messages (
     message_id TEXT NOT NULL,
     deliveries INTEGER NOT NULL DEFAULT 0,
     code TEXT NOT NULL DEFAULT '',
-    reason TEXT NOT NULL DEFAULT ''
+    reason TEXT NOT NULL DEFAULT '',
+    sent REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS messages_in_order ON messages (queue, lane, seq);
 CREATE TABLE IF NOT EXISTS lanes (
@@ -148,6 +149,14 @@ class QueueFile:
         query = "SELECT seq FROM messages WHERE queue = ? ORDER BY seq LIMIT ?"
         return [self._message(seq) for (seq,) in self._db.execute(query, (queue, limit)).fetchall()]
 
+    def stats(self, queue: str) -> QueueStats:
+        """How the queue stands."""
+        query = "SELECT COUNT(*), MIN(sent) FROM messages WHERE queue = ?"
+        depth, oldest = self._db.execute(query, (queue,)).fetchone()
+        query = "SELECT COUNT(*) FROM lanes WHERE queue = ? AND token IS NOT NULL AND until > ?"
+        (leased,) = self._db.execute(query, (queue, time.time())).fetchone()
+        return QueueStats(depth, leased, None if oldest is None else time.time() - oldest)
+
     def news(self, queues: Iterable[str]) -> list[tuple[str, str]]:
         """The free lanes of ``queues``, where another process changed the file, or a lease ended on its own, since the
         last call; else none."""
@@ -176,10 +185,10 @@ class QueueFile:
 
     def _append(self, queue: str, message: Message) -> None:
         row = (queue, message.lane, message.body, message.message_id)
-        dead = (message.delivery_count, message.code, message.reason)
+        dead = (message.delivery_count, message.code, message.reason, message.sent_at)
         seq = self._db.execute(
-            "INSERT INTO messages (queue, lane, body, message_id, deliveries, code, reason)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO messages (queue, lane, body, message_id, deliveries, code, reason, sent)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             row + dead,
         ).lastrowid
         self._db.execute(
@@ -242,5 +251,5 @@ class QueueFile:
             )
 
     def _message(self, seq: int) -> Message:
-        query = "SELECT body, message_id, lane, deliveries, code, reason FROM messages WHERE seq = ?"
+        query = "SELECT body, message_id, lane, deliveries, code, reason, sent FROM messages WHERE seq = ?"
         return Message(*self._db.execute(query, (seq,)).fetchone())

@@ -50,6 +50,7 @@ class Stored:
     reading: Reading | None = None
     until: float = 0.0  # the message's own lock, where there are no sessions
     token: uuid.UUID = field(default_factory=uuid.uuid4)
+    sent: float = field(default_factory=time.time)
 
 
 @dataclass(eq=False)
@@ -368,6 +369,7 @@ def wire(stored: Stored) -> bytes:
     stored.message.delivery_count = stored.failed
     stored.message.annotations = {
         symbol("x-opt-sequence-number"): stored.number,
+        symbol("x-opt-enqueued-time"): timestamp(int(stored.sent * 1000)),
         symbol("x-opt-locked-until"): timestamp(int(stored.until * 1000)),
         symbol("x-opt-enqueue-sequence-number"): ulong(0),
     }

@@ -27,7 +27,7 @@ from callwright.serving.queues.servicebus import ServiceBusBroker
 from callwright.serving.queues.sqlite import SqliteBroker
 
 MAX_DELIVERIES = 3
-QUEUES = ("commandqueue-web", "commandqueue-code", "rewardqueue")
+QUEUES = ("commandqueue-web", "commandqueue-code", "presencequeue-web", "rewardqueue")
 KINDS = ("memory", "sqlite", "servicebus")
 VARIABLE = "CALLWRIGHT_SERVICEBUS"
 KEY = "cGxhbnRlZC1zZWNyZXQ="

@@ -18,6 +18,7 @@ from callwright.serving.queues.broker import (
     Lease,
     LeaseLost,
     Message,
+    QueueStats,
     dead_letters,
 )
 
@@ -74,6 +75,34 @@ async def test_peeking_touches_nothing_and_sees_what_is_leased(broker: Broker) -
     assert await broker.peek("commandqueue-code") == []
     await broker.complete(lease)
     assert (await take(broker)).message == Message(b"1", "m", "a", delivery_count=1)
+
+
+async def test_stats_tell_depth_leases_and_age(broker: Broker) -> None:
+    before = time.time() - 1  # a service may round
+    assert await broker.stats(Q) == QueueStats(0, 0, None)
+    for number in range(3):
+        await broker.send(Q, b"%d" % number, lane="a")
+    lease = await take(broker)
+    stats = await broker.stats(Q)
+    assert (stats.depth, stats.leased) == (3, 1)
+    assert stats.oldest_s is not None
+    assert 0 <= stats.oldest_s <= time.time() - before
+    await broker.dead_letter(lease, code="c", reason="r")
+    async with asyncio.timeout(PATIENCE_S):
+        while (await broker.stats(Q)).depth != 2:  # a service may take a moment to let the lane go
+            await asyncio.sleep(0.05)
+    dead = await broker.stats(dead_letters(Q))
+    assert dead.depth == 1
+    assert not dead.leased
+    assert dead.oldest_s is not None
+
+
+async def test_stats_count_what_others_lease(end: Open) -> None:
+    here, there = end(), end()
+    for lane in "ab":
+        await here.send(Q, b"x", lane=lane)
+        await take(here, lane)
+    assert (await there.stats(Q)).leased == 2
 
 
 async def test_a_lane_has_one_lease_and_other_lanes_go_on(end: Open) -> None:

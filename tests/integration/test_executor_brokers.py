@@ -46,6 +46,7 @@ def settings(
             lanes=6,
             broker=request.param,
             queues=tmp_path / "made" / "queues.db",
+            journal=tmp_path / "journal.db",
             servicebus_env=bus.variable,
             servicebus_prefix=bus.prefix,
         )
@@ -68,7 +69,9 @@ async def test_every_call_gets_its_own_answer(settings: ExecutorSettings) -> Non
 
 async def test_a_broker_that_cannot_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "queues.db").mkdir()
-    settings = ExecutorSettings(tools=("web",), broker="sqlite", queues=tmp_path / "queues.db")
+    settings = ExecutorSettings(
+        tools=("web",), broker="sqlite", queues=tmp_path / "queues.db", journal=tmp_path / "j.db"
+    )
     service = Executors(settings, executors={"web": Echo()})
     with pytest.raises(BrokerError, match=r"queues\.db"):
         await service.start()

@@ -30,7 +30,10 @@ CORE_PACKAGES = (
     *("serving.protocol", "serving.wires", "serving.queues"),
     *("envs.executors", "envs.tasks", "envs.rewards", "scripts"),
 )
-CORE_MODULES = ("serving.errors", "serving.progress", "envs.traces", "envs.trajectory", "training.config_docs")
+CORE_MODULES = (
+    *("serving.errors", "serving.progress", "envs.traces", "envs.trajectory"),
+    *("training.config_docs", "training.executor_settings"),
+)
 
 
 def sources() -> list[Path]:
