@@ -42,20 +42,24 @@ def config_of_checkpoint(
 ) -> Config:
     """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint.
 
-    ``foreign``: a config and its changes, for a checkpoint of nobody's run.
+    ``foreign``: a config and its changes, for a checkpoint of nobody's run. A vendor's model (``engine.kind=remote``)
+    has a name alone, and the config ``remote`` unless another is asked for.
     """
     from callwright.training.config import load_config
 
     path = Path(checkpoint)
-    is_name = checkpoint in ("quickstart", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
-    if not path.exists() and not is_name:
-        raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
+    if config is None and "engine.kind=remote" in overrides:
+        config = "remote"
     if config is None and path.exists():
         folder = path.resolve()
         config = next((str(up) for up in (folder, *folder.parents) if (up / "config.yaml").is_file()), None)
     own = config or ("quickstart" if checkpoint == "quickstart" else None)
     source, *changes = foreign if own is None else [own]
-    return load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
+    resolved = load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
+    is_name = checkpoint in ("quickstart", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
+    if not path.exists() and not is_name and resolved.engine.kind != "remote":
+        raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
+    return resolved
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from callwright import configs
 from callwright.serving.errors import UserError
+from callwright.serving.queues.servicebus_connection import without_secrets
 from callwright.training.config_schema import Config, config_keys
 from callwright.training.yaml_values import dump_yaml, parse_yaml
 
@@ -133,7 +134,7 @@ def _explain(error: ValidationError, source: Path, given: Mapping[str, str]) -> 
         else:
             line = f"{where}: {key} {message.removeprefix('Input ')}, not {_short(first['input'])}"
     more = len(problems) - 1
-    return line + (f" (and {more} more)" if more else "")
+    return without_secrets(line) + (f" (and {more} more)" if more else "")
 
 
 def _nearest_key(key: str) -> str:

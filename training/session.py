@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -21,13 +22,17 @@ from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
-from callwright.serving.engines.engine import Sampling
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Sampling, require_exact
+from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
-from callwright.serving.models import Loaded
+from callwright.serving.models import Loaded, load
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
 from callwright.serving.queues.dispatcher import Reply
 from callwright.training.background_loop import BackgroundLoop
+from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
+from callwright.training.remote import remote_engine
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
 STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
@@ -41,8 +46,8 @@ class Session:
     tasks: TaskSource
     executors: Executors
     loop: BackgroundLoop
-    loaded: Loaded | None = None
-    engine: TransformersEngine | None = None
+    engine: TransformersEngine | RemoteEngine | None = None
+    codec: Codec | None = None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -50,24 +55,45 @@ class Session:
 
     def adopt(self, loaded: Loaded, model: Any = None) -> None:
         """Serve this model from now on (``model``: the same weights under a trainer's wrapper)."""
-        if self.engine is not None:
-            self.engine.close()
-        self.loaded = loaded
         engine = self.config.engine
-        self.engine = TransformersEngine(
+        serving = TransformersEngine(
             loaded.model if model is None else model,
             rows=engine.max_batch,
             context=engine.max_context,
             barrier=self.config.deterministic,
         )
+        self._serve(serving, loaded.codec)
+
+    def adopt_configured(self) -> str:
+        """Serve what ``model.path`` names, a checkpoint or a vendor's model, and return its name. Raises UserError."""
+        path, engine = self.config.model.path, self.config.engine
+        if engine.kind == "remote":
+            remote = remote_engine(self.config)
+            self._serve(remote, remote.codec)
+            return f"{path} at {engine.remote.url}"
+        path = resolve_checkpoint(path)
+        self.adopt(load(path, device=engine.device, dtype=engine.dtype))
+        return path
+
+    def _serve(self, engine: TransformersEngine | RemoteEngine, codec: Codec) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine, self.codec = engine, codec
+
+    @property
+    def exact_engine(self) -> TransformersEngine:
+        """The engine, for policy-gradient training. Raises UserError where it knows its model by text alone."""
+        require_exact(type(self.engine))
+        assert isinstance(self.engine, TransformersEngine)
+        return self.engine
 
     def policy(self, temperature: float) -> Policy:
         """The served model as a policy, with this config's dialect, tools and prompt."""
-        if self.engine is None or self.loaded is None:
+        if self.engine is None or self.codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
             self.engine,
-            self.loaded.codec,
+            self.codec,
             self.tools,
             self.config.dialect,
             Sampling(temperature),
@@ -95,6 +121,11 @@ class Session:
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 
+def engine_class(config: Config) -> type:
+    """The class of the engine that the config asks for."""
+    return RemoteEngine if config.engine.kind == "remote" else TransformersEngine
+
+
 @contextmanager
 def open_session(config: Config, executors: Mapping[str, Executor] | None = None) -> Iterator[Session]:
     """Start executors and task source; close them, and the engine, whatever happens. Raises UserError, RunError.
@@ -120,7 +151,9 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
     settings = executor_settings(config)
-    documents = tasks.documents() if "web" in config.tools else None
+    web = config.executors.web
+    own = "web" in config.tools and web.backend == "corpus" and web.corpus is None
+    documents = tasks.documents() if own else None
     executors = Executors(settings, documents=documents, executors=given)
     await executors.start()
     return executors
@@ -139,8 +172,15 @@ def executor_settings(config: Config) -> ExecutorSettings:
     tools = tuple(dict.fromkeys((*config.tools, "code")))
     return ExecutorSettings(
         tools=tools,
+        broker=config.executors.broker,
+        queues=Path(config.executors.queues),
+        servicebus_env=config.executors.servicebus_env,
+        servicebus_prefix=config.executors.servicebus_prefix,
         lanes=config.executors.lanes,
         # A run may take all of its tool's own time before it counts as stuck.
         deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
-        code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
+        web=config.executors.web,
+        code=CodeSettings(
+            backend=code.backend, url=code.url, sandbox=code.sandbox, workers=code.workers, limits=limits
+        ),
     )

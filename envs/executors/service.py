@@ -17,18 +17,18 @@ from types import TracebackType
 from typing import Self
 
 from callwright.envs.executors.azure import UnconfiguredAzure
+from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.code import CodeExecutor
 from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.settings import ExecutorSettings
-from callwright.envs.executors.web import CorpusExecutor
+from callwright.envs.executors.web import CorpusExecutor, search_executor
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.values import Tool, ToolCall
-from callwright.serving.queues.broker import Broker
+from callwright.serving.queues.broker import REWARD_QUEUE, Broker
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher, Reply
-from callwright.serving.queues.memory import MemoryBroker
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Executors:
         if unknown:
             raise UserError(f"there is no tool {unknown[0]}; known: {', '.join(known)}")
         self.tools = tuple(known[name] for name in self.settings.tools)
-        self.broker = broker or MemoryBroker()
+        self.broker = broker or open_broker(self.settings)
         given = executors or {}
         self._executors = {
             tool.name: given[tool.name] if tool.name in given else self._make(tool.name, documents)
@@ -88,10 +88,10 @@ class Executors:
 
     def _make(self, tool: str, documents: Documents | None) -> Executor:
         if tool == "web":
-            return CorpusExecutor(self._corpus(documents))
+            web = self.settings.web
+            return CorpusExecutor(self._corpus(documents)) if web.backend == "corpus" else search_executor(web)
         if tool == "code":
-            code = self.settings.code
-            return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)
+            return CodeExecutor(self.settings.code)
         if tool == "azure":
             return UnconfiguredAzure()
         raise UserError(f"the tool {tool} has no executor")
@@ -108,8 +108,9 @@ class Executors:
             raise UserError(str(error)) from error
 
     async def start(self) -> None:
-        """Start every executor, then its worker. Raises ExecutorUnavailable with one line."""
+        """Reach the broker, start every executor, then its worker. Raises BrokerError, ExecutorUnavailable."""
         try:
+            await self.broker.start(*(worker.queue for worker in self._workers), REWARD_QUEUE)
             for executor in self._executors.values():
                 await executor.start()
         except BaseException:

@@ -15,7 +15,8 @@ from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable, Record
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings, WebSettings
+from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
+from callwright.envs.executors.web import WebSettings
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import AZURE, WEB
 from callwright.serving.protocol.values import ToolCall

@@ -51,6 +51,9 @@ def test_help_is_quick_and_loads_no_torch(verb: str) -> None:
         (["trace", "missing"], "no traces"),
         (["trace", "missing", "--sort", "size"], "-reward"),
         (["trace", "missing", "--outcome", "won"], "policy_fault"),
+        (["trace", "missing", "--export", "-"], "name the file"),
+        (["trace", sys.executable], "no event store"),
+        (["trace", sys.executable, "--step", "3"], "conversations, not rollouts"),
         (["nosuch"], "nosuch"),
     ],
 )
