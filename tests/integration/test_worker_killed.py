@@ -19,7 +19,7 @@ from callwright.serving.queues.broker import REWARD_QUEUE, command_queue
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher
 from callwright.serving.queues.sqlite import SqliteBroker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PROGRAM = Path(__file__).with_name("doomed_worker.py")
 PATIENCE_S = 60.0
