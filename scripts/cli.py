@@ -17,6 +17,7 @@ from callwright.scripts.eval import evaluate
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
+from callwright.scripts.view import view
 from callwright.serving.errors import CallwrightError
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("trace")(trace)
+app.command("view")(view)
 app.command("serve")(serve)
 
 

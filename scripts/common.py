@@ -58,6 +58,11 @@ def config_of_checkpoint(
     return load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
 
 
+def find_run(run: Path) -> Path:
+    """A run's folder: as it was named, or by its name under ``runs/``."""
+    return run if run.is_dir() else Path("runs") / run
+
+
 @contextmanager
 def train_extra(extra: str = "train") -> Iterator[None]:
     """Turn a missing library of that extra into the one line that mends it, and set what must be set before torch

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from callwright.envs.traces import Trace, read_traces
 from callwright.envs.trajectory import Outcome
-from callwright.scripts.common import JsonFile, write_json
+from callwright.scripts.common import JsonFile, find_run, write_json
 from callwright.serving.errors import UserError
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="runs/NAME, or NAME.")]
@@ -65,7 +65,7 @@ def trace(
     """Print rollouts readably: `sampled` lines are the policy's, `given` lines are the prompt and tool results."""
     if sort not in (None, "reward", "-reward"):
         raise UserError(f"--sort {sort}: say reward (lowest first) or -reward (highest first)")
-    folder = run_folder if run_folder.is_dir() else Path("runs") / run_folder
+    folder = find_run(run_folder)
     counts: Counter[str] = Counter()
     matching = _count(filter(Filter(outcome, family, task, step), read_traces(folder)), counts)
     shown = _select(matching, sort, limit)

@@ -51,6 +51,9 @@ def test_help_is_quick_and_loads_no_torch(verb: str) -> None:
         (["trace", "missing"], "no traces"),
         (["trace", "missing", "--sort", "size"], "-reward"),
         (["trace", "missing", "--outcome", "won"], "policy_fault"),
+        (["view", "missing"], "no traces"),
+        (["view", "missing", "--html", "page.html"], "no traces"),
+        (["view", "missing", "--port", "70000"], "--port"),
         (["nosuch"], "nosuch"),
     ],
 )
