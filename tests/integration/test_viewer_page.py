@@ -147,6 +147,7 @@ def test_everything_by_keyboard(page: Page, run: Path, tmp_path: Path) -> None:
     page.keyboard.press("Enter")
     assert page.get_attribute("#grid-head th[data-column=tokens]", "aria-sort") == "ascending"
     assert page.evaluate("location.hash") == ""  # Enter sorted, and opened nothing
+    assert page.get_attribute("#grid", "aria-activedescendant") == "row-0"
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     page.focus("#grid")
@@ -288,6 +289,10 @@ def test_a_served_page_follows_a_run_that_is_being_written(page: Page, tmp_path:
         page.wait_for_selector("#event-list >> text=loss is inf")
         page.select_option("select[name=outcome]", "late")
         status(page, "1 of 11")
+        page.focus("#grid")
+        page.keyboard.press("Enter")  # a trace may lack all that is not required
+        status(page, "rollout 1 of 1: late, reward –")
+        assert "No tool was called." in page.inner_text("article")
 
 
 def test_a_row_that_is_not_held_says_how_to_open_it(page: Page, tmp_path: Path) -> None:

@@ -235,11 +235,17 @@ def test_another_host_name_is_refused(tmp_path: Path) -> None:
         assert "frame-ancestors 'none'" in client.get("/").headers["content-security-policy"]
 
 
-def test_the_first_rows_of_ten_thousand_come_at_once(ten_thousand: Path) -> None:
+def test_ten_thousand_rollouts_cost_less_than_two_seconds(ten_thousand: Path) -> None:
     with TestClient(build_app([ten_thousand]), base_url="http://127.0.0.1") as client:
-        start = time.process_time()
+        start = time.process_time()  # of this process alone: other work on the machine does not count
         assert client.get("/").status_code == 200
-        assert client.get("/runs/0/rows/0/0").json()["rows"]
+        first = batch = client.get("/runs/0/rows/0/0").json()
+        read = len(first["rows"])
+        while not batch["complete"]:
+            batch = client.get(f"/runs/0/rows/0/{read}").json()
+            read += len(batch["rows"])
+        assert read == 10_000
+        assert first["rows"]
         assert time.process_time() - start < 2
 
 

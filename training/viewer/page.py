@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def policy(*, served: bool) -> str:
 
 def labels(folders: Sequence[Path]) -> list[str]:
     """What to call the runs: their names, or their paths where the names are one."""
-    names = [folder.resolve().name for folder in folders]
+    names = [os.path.basename(os.path.abspath(folder)) for folder in folders]  # "." has no name; a link keeps its own
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 

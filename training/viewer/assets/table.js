@@ -11,7 +11,7 @@ function startTable(open, sorted) {
   byId("grid").setAttribute("aria-colcount", COLUMNS.length);
   byId("grid-head").append(...COLUMNS.map((column) => el("th",
     { scope: "col", class: column.number && "number", "data-column": column.name, "aria-sort": "none" },
-    el("button", { type: "button", onclick: () => { sortBy(column); sorted(); } }, column.head))));
+    el("button", { type: "button", onclick: () => { sortBy(column); sorted(); moveCursor(0); } }, column.head))));
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(() => drawRows(false)), { passive: true });
   byId("grid-body").addEventListener("click", (event) => {
     const line = event.target.closest("tr[data-place]");
