@@ -1,6 +1,6 @@
 """The two pictures of viewer.md, taken in a real browser from two real runs.
 
-    python docs/viewer_screenshots.py runs/A runs/B     # needs playwright, and chromium on the PATH
+python docs/viewer_screenshots.py runs/A runs/B     # needs playwright, and chromium on the PATH
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ def main(first: Path, second: Path) -> None:
         compared = opened(browser, Path(folder) / "two.html", [first, second], "light")
         compared.screenshot(path=DOCS / "viewer.png")
         page = opened(browser, Path(folder) / "one.html", [first], "dark")
-        page.fill("input[name=stepFrom]", "0")  # training rollouts: they have an advantage
+        page.fill("input[name=stepFrom]", "0")  # early in training, when what is right is still unlikely
+        page.fill("input[name=stepTo]", "3")
         page.check("input[name=held]")
         for _ in range(2):
-            page.click("#grid-head th[data-column=calls] button")
+            page.click("#grid-head th[data-column=advantage] button")
         page.focus("#grid")
         page.keyboard.press("Enter")
         page.wait_for_selector("#rollout:not([hidden])")
-        page.focus(".all-tokens")
-        for _ in range(27):
-            page.keyboard.press("ArrowRight")
+        page.locator(".sampled .token").first.hover()
         page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=DOCS / "viewer-rollout.png")
         browser.close()

@@ -69,9 +69,9 @@ function controls(place) {
   return el("div", { class: "controls" },
     el("button", { type: "button", onclick: close }, "Back to the table (Escape)"),
     el("button", { ...step(-1), id: "previous" }, "← Previous"), el("button", { ...step(1), id: "next" }, "Next →"),
-    el("fieldset", { class: "controls" }, el("legend", {}, "Shade sampled tokens by"), ...shades),
-    el("p", { class: "hint" }, shading.by === "logprob" ? `The stronger, the less likely; full from a logprob of −${UNLIKELY}.`
-      : "Green above its group, red below; the same for every token of a rollout."));
+    el("fieldset", { class: "controls" }, el("legend", {}, "Shade sampled tokens by"), ...shades,
+      el("span", { class: "hint" }, shading.by === "logprob" ? `The stronger, the less likely; full from a logprob of −${UNLIKELY}.`
+        : "Green above its group, red below; the same for every token of a rollout.")));
 }
 
 function shadeBy(name) {
