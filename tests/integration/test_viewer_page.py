@@ -287,6 +287,10 @@ def test_a_served_page_follows_a_run_that_is_being_written(page: Page, tmp_path:
             file.write(metrics_line(3, loss=float("inf")))
         status(page, "11 of 11 rollouts")
         page.wait_for_selector("#event-list >> text=loss is inf")
+        for order in ("ascending", "descending"):
+            page.click("#grid-head th[data-column=reward] button")
+            assert page.get_attribute("#grid-head th[data-column=reward]", "aria-sort") == order
+            assert column(page, "Reward").index("–") == 10  # no reward comes last, whichever way
         page.select_option("select[name=outcome]", "late")
         status(page, "1 of 11")
         page.focus("#grid")

@@ -19,8 +19,7 @@ function turns(rollout) {
   box.addEventListener("keydown", (event) => {
     const to = { ArrowRight: current + 1, ArrowLeft: current - 1, Home: 0, End: tokens.length - 1 }[event.key];
     if (to === undefined || !tokens.length || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    event.stopPropagation();
+    event.preventDefault();  // which also tells the page that the key is taken
     go(to, true);
   });
   box.addEventListener("pointerover", (event) => {
