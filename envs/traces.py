@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import UserError
@@ -74,21 +74,27 @@ def step_name(step: int) -> str:
 
 def read_traces(run: Path, name: str | None = None) -> Iterator[Trace]:
     """Every rollout of a run folder (or of its file ``name``), in step order. Raises UserError naming file and line."""
+    for path in trace_files(run, name):
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield parse_trace(line, f"{path}:{number}")
+
+
+def trace_files(run: Path, name: str | None = None) -> list[Path]:
+    """The whole trace files of a run folder (or its file ``name``), in step order. Raises UserError for none."""
     folder = run / "traces"
     files = sorted(folder.glob(f"{name or '*'}.jsonl"))
     if not files:
         raise UserError(f"no traces in {folder}" + (f" called {name}.jsonl" if name else "; is it a run folder?"))
-    for path in files:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                yield _check(line, f"{path}:{number}")
+    return files
 
 
-def _check(line: str, where: str) -> Trace:
+def parse_trace(line: str | bytes, where: str) -> Trace:
+    """The rollout on a line. Raises UserError, naming ``where``, for what is no trace of this schema."""
     try:
-        trace = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not a JSON line ({error.msg})") from None
+        trace = json.loads(line, parse_constant=_refuse)
+    except ValueError as error:
+        raise UserError(f"{where}: not a JSON line ({getattr(error, 'msg', error)})") from None
     if not isinstance(trace, dict) or trace.get("schema") != SCHEMA:
         found = trace.get("schema") if isinstance(trace, dict) else type(trace).__name__
         raise UserError(f"{where}: trace schema {found}, but this callwright reads {SCHEMA}")
@@ -106,3 +112,7 @@ def _wrong(trace: Mapping[str, Any]) -> str:
     if trace["outcome"] not in (None, *Outcome):
         return f"with the outcome {trace['outcome']!r}: one of {', '.join(Outcome)}, or null"
     return ""
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"{constant} is no number")

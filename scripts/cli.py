@@ -18,6 +18,7 @@ from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
+from callwright.scripts.view import view
 from callwright.scripts.worker import worker
 from callwright.serving.errors import CallwrightError
 
@@ -31,6 +32,7 @@ app.command("train")(train)
 app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("trace")(trace)
+app.command("view")(view)
 app.command("serve")(serve)
 app.command("worker")(worker)
 app.command("queues")(queues)

@@ -73,6 +73,11 @@ def config_of_checkpoint(
     return resolved
 
 
+def find_run(run: Path) -> Path:
+    """A run's folder: as it was named, or by its name under ``runs/``."""
+    return run if run.is_dir() else Path("runs") / run
+
+
 @contextmanager
 def train_extra(extra: str = "train") -> Iterator[None]:
     """Turn a missing library of that extra into the one line that mends it, and set what must be set before torch

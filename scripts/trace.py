@@ -16,7 +16,7 @@ from rich.text import Text
 
 from callwright.envs.traces import Trace, read_traces
 from callwright.envs.trajectory import Outcome
-from callwright.scripts.common import JsonFile, write_json
+from callwright.scripts.common import JsonFile, find_run, write_json
 from callwright.scripts.conversations import show
 from callwright.scripts.terminal import plain
 from callwright.serving.errors import UserError
@@ -86,7 +86,7 @@ def trace(
         raise UserError(f"{run_folder} is no event store: name the file, such as runs/NAME/events.sqlite")
     if sort not in (None, "reward", "-reward"):
         raise UserError(f"--sort {sort}: say reward (lowest first) or -reward (highest first)")
-    folder = run_folder if run_folder.is_dir() else Path("runs") / run_folder
+    folder = find_run(run_folder)
     counts: Counter[str] = Counter()
     matching = _count(filter(Filter(outcome, family, task, step), read_traces(folder)), counts)
     shown = _select(matching, sort, limit)

@@ -53,6 +53,9 @@ def test_help_loads_no_torch(verb: str) -> None:
         (["worker", "nosuch"], "there is no tool nosuch; there are web, code, azure"),
         (["worker", "web"], "set executors.broker=sqlite"),
         (["queues"], "set executors.broker=sqlite"),
+        (["view", "missing"], "no traces"),
+        (["view", "missing", "--html", "page.html"], "no traces"),
+        (["view", "missing", "--port", "70000"], "--port"),
         (["nosuch"], "nosuch"),
     ],
 )
