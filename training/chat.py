@@ -9,7 +9,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from callwright.envs.rewards import Reward
+from callwright.envs.rewards import CallTool, Evidence, Reward
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
@@ -85,7 +85,7 @@ def _answer(
         console.print("it ended without a solution", style="red", markup=False)
 
 
-async def _unpaid(task: Task, solution: str | None, call: object, *, clean: bool) -> Reward:
+async def _unpaid(evidence: Evidence, call: CallTool, /) -> Reward:
     """A conversation has no reward."""
     return Reward({}, success=False)
 

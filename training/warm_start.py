@@ -20,7 +20,7 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool, Reward
+from callwright.envs.rewards import CallTool, Evidence, Reward
 from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome, Trajectory
@@ -189,7 +189,7 @@ def new_tiny(session: Session) -> Loaded:
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 
 
-async def _ungraded(task: Task, solution: str | None, call: Any, *, clean: bool) -> Reward:
+async def _ungraded(evidence: Evidence, call: CallTool, /) -> Reward:
     """A demonstration is not paid; the gold check says that gold plans are right."""
     return Reward({}, success=False)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from callwright.envs.rewards.grade import CallTool, grade
+from callwright.envs.rewards.grade import CallTool, solves
 from callwright.envs.tasks.task import Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
@@ -50,10 +50,10 @@ async def _reasons(task: Task, call: CallTool) -> list[str]:
         observation = reply.record.decode()
     if task.plan and task.grounded and not says(observation, task.answer):
         reasons.append(f"the last gold observation does not contain {task.answer!r}: {observation[:200]}")
-    if not (await grade(task, task.answer, call)).success:
+    if not await solves(task, task.answer, call):
         reasons.append("the gold answer is graded wrong")
     for wrong in ("", *task.guesses):
-        if (await grade(task, wrong, call)).success:
+        if await solves(task, wrong, call):
             reasons.append(f"the wrong answer {wrong!r} is graded right")
     return reasons
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
 
-from callwright.serving.protocol.values import Rejection, Tool, ToolCall, new_call_id
+from callwright.serving.protocol.values import Rejection, Tool, ToolCall
 from callwright.serving.queues.broker import Broker, BrokerError
 from callwright.serving.queues.command_sender import CommandSender
 from callwright.serving.queues.lanes import Lane, LanePool
@@ -90,7 +91,8 @@ class Dispatcher:
     async def _in_lane(
         self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
     ) -> Reply:
-        message_id = new_call_id()
+        # The call's id, so that a message can be traced to its call; made unique, because an id may come twice.
+        message_id = f"{call.id}.{os.urandom(4).hex()}"
         trusted = False
         try:
             verdict = await sender.send(call.body(), lane=lane.session, message_id=message_id)
