@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.rewards.registry import RewardSpec
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.gateway.settings import GatewaySettings
+from callwright.serving.queues.faults import FaultSettings
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -25,6 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
 EvalMode = Literal["greedy", "sampled", "closed_book"]
+LatePolicy = Literal["drop", "wait", "zero"]
 
 
 class Section(BaseModel):
@@ -192,7 +195,12 @@ class Grpo(Section):
     temperature: Rate = 1.0
     """Sampling temperature."""
     deadline_s: Seconds = 120.0
-    """A batch closes after this long; what comes later is late and trains nothing."""
+    """A batch closes after this long; what comes later is late."""
+    late: LatePolicy = "drop"
+    """Rollouts that are late or lost: `drop` leaves them out of their groups; `wait` holds the batch open as long as
+    their own wall clocks allow; `zero` counts them as 0, which poisons the baseline and is there to show it."""
+    faults: FaultSettings | None = None
+    """Faults put into the reward queue on purpose; null leaves the queue alone and keeps no log of it."""
     max_infra_share: Share = 0.25
     """The run stops and says why when more than this share of a batch failed through no fault of the policy."""
     permute_rewards: bool = False
@@ -258,6 +266,7 @@ class Config(Section):
     executors: Executors = Executors()
     budgets: Budgets = Budgets()
     tasks: Tasks = Tasks()
+    reward: RewardSpec = RewardSpec()
     warm_start: WarmStart = WarmStart()
     grpo: Grpo = Grpo()
     eval: Eval = Eval()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
@@ -25,7 +26,10 @@ from callwright.serving.engines.engine import Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
-from callwright.serving.queues.dispatcher import Reply
+from callwright.serving.queues.broker import Broker
+from callwright.serving.queues.faults import FaultyBroker
+from callwright.serving.queues.memory import MemoryBroker
+from callwright.serving.queues.reply import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.config import Config
 
@@ -41,6 +45,7 @@ class Session:
     tasks: TaskSource
     executors: Executors
     loop: BackgroundLoop
+    reward_queue: FaultyBroker | None = None
     loaded: Loaded | None = None
     engine: TransformersEngine | None = None
 
@@ -91,8 +96,14 @@ class Session:
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.config.budgets, in_flight)
+        paid = partial(grade, function=self.config.reward.function())
+        arena = Arena(self.policy(temperature), self.call_tool, paid, budgets or self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
+
+
+def waves(config: Config, attempts: int) -> int:
+    """How many waves so many attempts take: those of one wave run at once."""
+    return -(-attempts // (IN_FLIGHT_PER_ROW * config.engine.max_batch))
 
 
 @contextmanager
@@ -106,8 +117,10 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
     loop = BackgroundLoop()
     try:
         # Built on the loop: queues and semaphores belong to the loop they are made on.
-        running = loop.run(_started(config, tasks, executors))
-        session = Session(config, tasks, running, loop)
+        faults = config.grpo.faults
+        reward_queue = None if faults is None else FaultyBroker(MemoryBroker(), faults, config.seed)
+        running = loop.run(_started(config, tasks, executors, reward_queue))
+        session = Session(config, tasks, running, loop, reward_queue)
         try:
             yield session
         finally:
@@ -118,10 +131,12 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
         loop.close()
 
 
-async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
+async def _started(
+    config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None, broker: Broker | None
+) -> Executors:
     settings = executor_settings(config)
     documents = tasks.documents() if "web" in config.tools else None
-    executors = Executors(settings, documents=documents, executors=given)
+    executors = Executors(settings, documents=documents, executors=given, broker=broker)
     await executors.start()
     return executors
 
