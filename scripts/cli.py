@@ -14,6 +14,7 @@ import typer
 
 from callwright.scripts.chat import chat
 from callwright.scripts.eval import evaluate
+from callwright.scripts.experiment import experiment
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
@@ -30,6 +31,7 @@ app.command("eval")(evaluate)
 app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("serve")(serve)
+app.command("experiment")(experiment)
 
 
 @app.callback()
