@@ -15,9 +15,11 @@ import typer
 from callwright.scripts.chat import chat
 from callwright.scripts.eval import evaluate
 from callwright.scripts.experiment import experiment
+from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
+from callwright.scripts.worker import worker
 from callwright.serving.errors import CallwrightError
 
 app = typer.Typer(
@@ -32,6 +34,8 @@ app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("serve")(serve)
 app.command("experiment")(experiment)
+app.command("worker")(worker)
+app.command("queues")(queues)
 
 
 @app.callback()

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from callwright import configs
 from callwright.serving.errors import UserError
+from callwright.serving.queues.servicebus_connection import without_secrets
 from callwright.training.config_schema import Config, config_keys
 from callwright.training.yaml_values import dump_yaml, parse_yaml
 
@@ -150,11 +151,11 @@ def _explain(error: ValidationError, source: Path, given: Mapping[str, str]) -> 
         if first["type"] == "model_type":
             line = f"{where}: {key} is a section of keys, not {_short(first['input'])}"
         elif first["type"] == "value_error":  # a check of ours: it says what and the mend
-            line = f"{where}: {key}: {message.removeprefix('Value error, ')}"
+            line = f"{where}: {key and key + ': '}{message.removeprefix('Value error, ')}"
         else:
             line = f"{where}: {key} {message.removeprefix('Input ')}, not {_short(first['input'])}"
     more = len(problems) - 1
-    return line + (f" (and {more} more)" if more else "")
+    return without_secrets(line) + (f" (and {more} more)" if more else "")
 
 
 def _nearest_key(key: str) -> str:

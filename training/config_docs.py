@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -22,7 +23,15 @@ there.
 `extends: NAME` and then holds only what differs. Values are YAML, keys are dotted: `grpo.steps=10 model.lora.r=8`.
 An unknown key or a wrong value ends the command with exit code 2 and one line."""
 
-_NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", dict: "mapping", tuple: "list"}
+_NAMES = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    Path: "path",
+    dict: "mapping",
+    tuple: "list",
+}
 
 
 def describe() -> str:

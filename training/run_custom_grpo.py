@@ -20,7 +20,6 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
-from callwright.serving.engines.engine import require_exact
 from callwright.training.config_schema import LatePolicy
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
@@ -56,9 +55,7 @@ class GrpoRollouts:
 
     def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
         session, grpo = self.session, self.session.config.grpo
-        assert session.engine is not None
-        require_exact(session.engine)
-        session.engine.set_version(version)
+        session.exact_engine.set_version(version)
         tasks = session.tasks.sample("train", groups, "grpo", step * groups)
         with logged_reward_queue(session.reward_queue, self.folder, step):
             rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")
@@ -89,7 +86,6 @@ class GrpoRollouts:
         return rows
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
-        assert self.session.loaded is not None
         policy = self.session.policy(1.0)
         filler = next(iter(sorted(policy.codec.eos)), 0)
         columns: dict[str, list[Any]] = {key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}

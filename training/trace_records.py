@@ -18,7 +18,10 @@ def trace_record(
     advantage: float | None = None,
     counted: float | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to read, re-score or re-train on the rollout later. ``counted`` is what its group saw."""
+    """Everything needed to read, re-score or re-train on the rollout later. ``counted`` is what its group saw.
+
+    Of a model that is known by its text alone, segments have their text and no ids.
+    """
     reward = rollout.reward
     return {
         "key": rollout.task.key,
@@ -60,7 +63,10 @@ def trace_record(
 
 
 def _segment(segment: Segment, codec: Codec) -> dict[str, Any]:
-    record: dict[str, Any] = {"text": codec.decode(segment.ids), "ids": list(segment.ids)}
-    if isinstance(segment, Sampled):
-        return {"kind": "sampled", **record, "logprobs": list(segment.logprobs), "version": segment.version}
-    return {"kind": "given", **record}
+    sampled = isinstance(segment, Sampled)
+    record: dict[str, Any] = {"kind": "sampled" if sampled else "given", "text": codec.decode(segment.ids)}
+    if codec.exact:
+        record["ids"] = list(segment.ids)
+        if isinstance(segment, Sampled):
+            record |= {"logprobs": list(segment.logprobs), "version": segment.version}
+    return record

@@ -2,7 +2,7 @@
 
 from callwright.envs.rewards.evidence import CallRecord, Evidence, evidence_of
 from callwright.envs.rewards.gold_check import GoldFailure, gold_check
-from callwright.envs.rewards.grade import CallTool, grade, solves
+from callwright.envs.rewards.grade import CallTool, grade, solves, ungraded
 from callwright.envs.rewards.registry import REWARDS, RewardSpec
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardFunction
 
@@ -20,4 +20,5 @@ __all__ = [
     "gold_check",
     "grade",
     "solves",
+    "ungraded",
 ]

@@ -168,7 +168,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A refused call. ``offset`` is in characters from the start of the text that was judged; ``raw`` is bounded.
+    """A refused call. ``offset`` is in UTF-8 bytes from the start of the text that was judged; ``raw`` is bounded.
 
     ``call_id`` is the id of a call that a vendor waits to see answered; empty where the text has none.
     """

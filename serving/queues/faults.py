@@ -8,17 +8,21 @@ record sent inside it gives one ``Entry``: the reward queue's log.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import log
+from math import log as ln
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from callwright.serving.queues.broker import REWARD_QUEUE, Broker, Lease, Message
+from callwright.serving.queues.broker import REWARD_QUEUE, Broker, BrokerError, Lease, Message, QueueStats
+from callwright.serving.queues.lanes import call_id_of
+
+log = logging.getLogger(__name__)
 
 OVERTAKEN_S = 0.5  # a record that waits to be overtaken is sent after so long, where no other one comes
 PARETO_SHAPE = 1.5  # of the heavy tail: a finite mean, no finite variance
@@ -66,7 +70,7 @@ def _delay(settings: FaultSettings, u: float) -> float:
     if settings.delay == "constant":
         return mean
     if settings.delay == "exponential":
-        return -mean * log(1 - u)
+        return -mean * ln(1 - u)
     if settings.delay == "pareto":
         least = mean * (PARETO_SHAPE - 1) / PARETO_SHAPE
         return float(least / (1 - u) ** (1 / PARETO_SHAPE))
@@ -89,7 +93,7 @@ class Entry:
 
 
 class FaultyBroker:
-    """See ``Broker``. ``inner`` keeps its contract: only what is sent to the reward queue is interfered with."""
+    """See ``Broker``. ``inner`` keeps its contract: only what this process sends to the reward queue is touched."""
 
     def __init__(self, inner: Broker, settings: FaultSettings, seed: int) -> None:
         self._inner = inner
@@ -113,13 +117,16 @@ class FaultyBroker:
             self._log = None
             self._open.clear()
 
+    async def start(self, *queues: str) -> None:
+        await self._inner.start(*queues)
+
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
         if queue != REWARD_QUEUE:
             self._asked[lane] = message_id
         if queue != REWARD_QUEUE or self._log is None:
             await self._inner.send(queue, body, message_id=message_id, lane=lane)
             return
-        drawn = fate(self._settings, self._seed, message_id.partition(".")[0])
+        drawn = fate(self._settings, self._seed, call_id_of(message_id))
         message = Message(body, message_id, lane)
         copies = 0 if drawn.dropped else 2 if drawn.duplicated else 1
         entry = Entry(message_id, lane, len(body), self._now(), drawn)
@@ -145,7 +152,10 @@ class FaultyBroker:
                     await passed.wait()
             except TimeoutError:
                 pass  # nothing came to overtake it
-        await self._deliver(message, copies)
+        try:
+            await self._deliver(message, copies)
+        except BrokerError as error:  # its sender is gone: the call's own deadline says the rest
+            log.warning("a record of lane %s, held back on purpose, was not sent: %s", message.lane, error)
 
     async def _deliver(self, message: Message, copies: int) -> None:
         for _ in range(copies):
@@ -186,6 +196,9 @@ class FaultyBroker:
 
     async def peek(self, queue: str, limit: int = 100) -> list[Message]:
         return await self._inner.peek(queue, limit)
+
+    async def stats(self, queue: str) -> QueueStats:
+        return await self._inner.stats(queue)
 
     async def close(self) -> None:
         late = list(self._late)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,34 @@ grid:
 def start(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "callwright", "experiment", "tiny.yaml", "--json", "out.json"]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def working_below(folder: Path) -> list[int]:
+    """The processes whose working directory is in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_terminated_it_ends_its_running_cells_as_at_an_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    cells = tmp_path / "runs" / "tiny" / "cells"
+    process = start(tmp_path)
+    deadline = time.monotonic() + 200
+    while not (cells / "drop.seed-0" / "runs").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    assert working_below(cells)
+    process.terminate()
+    _, errors = process.communicate(timeout=90)
+    assert process.returncode == 130, errors.decode()[-2000:]
+    assert "goes on" in errors.decode()
+    while working_below(cells) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert working_below(cells) == []
 
 
 @pytest.mark.timeout(900)

@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import pytest
 
+from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Record, record_of
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.serving.errors import UserError
 from callwright.serving.protocol.values import ToolCall, new_call_id
+from callwright.serving.queues.broker import REWARD_QUEUE, QueueStats
 from callwright.serving.queues.faults import FaultSettings, FaultyBroker, fate
-from callwright.serving.queues.memory import MemoryBroker
+from callwright.serving.queues.lanes import call_id_of
 from callwright.serving.queues.reply import CallStatus, Reply
+from callwright.training.config import load_config
 
 pytestmark = pytest.mark.unit
+
+
+MEMORY = ExecutorSettings(tools=("web",), lanes=4)
 
 
 class Echo:
@@ -35,9 +43,8 @@ class Echo:
 
 
 @asynccontextmanager
-async def running(**faults: Any) -> AsyncIterator[tuple[FaultyBroker, Executors]]:
-    broker = FaultyBroker(MemoryBroker(), FaultSettings(**faults), seed=3)
-    settings = ExecutorSettings(tools=("web",), lanes=4)
+async def running(settings: ExecutorSettings = MEMORY, **faults: Any) -> AsyncIterator[tuple[FaultyBroker, Executors]]:
+    broker = FaultyBroker(open_broker(settings), FaultSettings(**faults), seed=3)
     async with Executors(settings, executors={"web": Echo()}, broker=broker) as executors:
         yield broker, executors
 
@@ -88,11 +95,35 @@ async def test_late_and_overtaken_records_reach_their_own_calls() -> None:
     assert not any(entry.crossed for entry in log)
 
 
-async def test_a_duplicate_never_answers_another_call() -> None:
+async def test_a_duplicate_is_dropped_and_counted_and_never_answers_another_call() -> None:
     async with running(duplicate=1.0) as (broker, executors):
         with broker.injecting() as log:
-            replies = [reply for _ in range(3) for reply in await ask(executors, 4)]
-    for reply in replies:
-        assert reply.status in (CallStatus.OK, CallStatus.INFRA_FAULT)
-    assert any("skew" in reply.cause for reply in replies)
-    assert not any(entry.crossed for entry in log)
+            replies = [await ask(executors, 4) for _ in range(3)]
+        assert executors.dispatcher.duplicates == 8  # the second copies of the last round are read by nobody
+    for asked in replies:
+        assert [f'"said":"Q{i}"' in reply.record.decode() for i, reply in enumerate(asked)] == [True] * 4
+    assert len(log) == 12
+    assert all(entry.fate.duplicated and entry.settled == "paired" and not entry.crossed for entry in log)
+    assert executors.dispatcher.retired == 0
+
+
+async def test_the_same_calls_meet_the_same_faults_in_other_lanes_and_over_another_broker(tmp_path: Path) -> None:
+    sqlite = ExecutorSettings(
+        tools=("web",), lanes=9, broker="sqlite", queues=tmp_path / "queues.db", journal=tmp_path / "journal.db"
+    )
+    met = []
+    for settings in (MEMORY.model_copy(update={"lanes": 8}), sqlite):
+        async with running(settings, drop=0.5) as (broker, executors):
+            with broker.injecting() as log:
+                await ask(executors, 8, timeout_s=4.0)
+            met.append({call_id_of(entry.message_id): entry.fate.dropped for entry in log})
+            assert await broker.stats(REWARD_QUEUE) == QueueStats(0, 0, None)
+    assert met[0] == met[1]
+    assert set(met[0].values()) == {True, False}
+
+
+def test_faults_that_would_miss_the_records_of_other_processes_are_refused() -> None:
+    changes = ["grpo.faults.drop=0.1", "executors.broker=sqlite", "executors.external=[web]"]
+    with pytest.raises(UserError, match=r"quickstart\S*: grpo\.faults act on the records of this process alone"):
+        load_config("quickstart", changes)
+    assert load_config("quickstart", changes[:2]).grpo.faults == FaultSettings(drop=0.1)

@@ -31,6 +31,8 @@ def rescore(config: Config, run: Path) -> list[Row]:
         raise UserError("grpo.faults: duplicate and reorder act through the queue: leave rescore out to train live")
     steps: dict[int, dict[str, list[Trace]]] = defaultdict(lambda: defaultdict(list))
     for trace in read_traces(run, "step-*"):
+        if trace["outcome"] is None:
+            raise UserError(f"{run}: {trace['key']} was not graded, so there is nothing to score again")
         steps[trace["step"]][trace["key"]].append(trace)
     return [_step(step, groups, config, faults, size) for step, groups in sorted(steps.items())]
 

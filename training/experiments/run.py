@@ -13,6 +13,7 @@ from callwright.training.experiments.cells import run_cells
 from callwright.training.experiments.report import write_report
 from callwright.training.experiments.spec import Cell, Experiment
 from callwright.training.experiments.summary import summarise
+from callwright.training.interrupt import terminated_as_interrupted
 from callwright.training.run_folder import write_text
 from callwright.training.yaml_values import dump_yaml
 
@@ -32,7 +33,8 @@ def run_experiment(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, A
     folder.mkdir(parents=True, exist_ok=True)
     write_text(record, made_from)
     try:
-        results = run_cells(experiment, cells, folder / "cells")
+        with terminated_as_interrupted():
+            results = run_cells(experiment, cells, folder / "cells")
     except KeyboardInterrupt:
         log("stopped; the same command goes on with the cells that are missing")
         raise
