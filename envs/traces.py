@@ -7,7 +7,9 @@ its file.
 Fields of a line (all but the first four may be missing):
     schema     the version below          key, family, outcome   which task, and how it ended (null: it was not graded)
     step, sample, version, slice          where in the run
-    cause, reward {"parts": {name: number}, "total": number}, success, advantage, seconds
+    cause, reward {"parts": {name: number}, "total": number}, success, seconds
+    counted    the reward that its group saw; null: it was left out          advantage   what came of it
+    plan       [{"tool", "arguments"}], the gold calls
     segments   [{"kind": "sampled" | "given", "text", "ids"?, "logprobs"?, "version"?}]
     calls      [{"tool", "arguments", "status", "seconds", "record"}];  rejections, events: as the rollout saw them
 """

@@ -14,6 +14,7 @@ import typer
 
 from callwright.scripts.chat import chat
 from callwright.scripts.eval import evaluate
+from callwright.scripts.experiment import experiment
 from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
@@ -34,6 +35,7 @@ app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("view")(view)
 app.command("serve")(serve)
+app.command("experiment")(experiment)
 app.command("worker")(worker)
 app.command("queues")(queues)
 

@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.settings import VARIABLE_NAME, check_address
 from callwright.envs.executors.web.settings import WebSettings
+from callwright.envs.rewards.registry import RewardSpec
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.gateway.settings import GatewaySettings
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
+from callwright.serving.queues.faults import FaultSettings
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -30,6 +32,7 @@ Free = dict[str, Any]
 KNOWN_TOOLS = tuple(tool.name for tool in DEFAULT_TOOLS)
 EvalMode = Literal["greedy", "sampled", "closed_book"]
 EvalSplit = Literal["held_out", "train"]
+LatePolicy = Literal["drop", "wait", "zero"]
 
 
 class Section(BaseModel):
@@ -248,7 +251,12 @@ class Grpo(Section):
     temperature: Rate = 1.0
     """Sampling temperature."""
     deadline_s: Seconds = 120.0
-    """A batch closes after this long; what comes later is late and trains nothing."""
+    """A batch closes after this long; what comes later is late."""
+    late: LatePolicy = "drop"
+    """Rollouts that are late or lost: `drop` leaves them out of their groups; `wait` holds the batch open as long as
+    their own wall clocks allow; `zero` counts them as 0, which poisons the baseline and is there to show it."""
+    faults: FaultSettings | None = None
+    """Faults put into the reward queue on purpose; null leaves the queue alone and keeps no log of it."""
     max_infra_share: Share = 0.25
     """The run stops and says why when more than this share of a batch failed through no fault of the policy."""
     permute_rewards: bool = False
@@ -316,12 +324,19 @@ class Config(Section):
     executors: Executors = Executors()
     budgets: Budgets = Budgets()
     tasks: Tasks = Tasks()
+    reward: RewardSpec = RewardSpec()
     warm_start: WarmStart = WarmStart()
     grpo: Grpo = Grpo()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     serve: GatewaySettings = GatewaySettings()
+
+    @model_validator(mode="after")
+    def _faults_meet_every_record(self) -> Self:
+        if self.grpo.faults is not None and self.executors.external:
+            raise ValueError("grpo.faults act on the records of this process alone: leave executors.external empty")
+        return self
 
 
 def sections_in(annotation: Any) -> list[type[BaseModel]]:

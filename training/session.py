@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
 
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import grade
@@ -25,7 +27,8 @@ from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded, load
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
-from callwright.serving.queues.dispatcher import Reply
+from callwright.serving.queues.faults import FaultyBroker
+from callwright.serving.queues.reply import Reply
 from callwright.training.background_loop import BackgroundLoop
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
@@ -45,6 +48,12 @@ class Session:
     loop: BackgroundLoop
     engine: TransformersEngine | RemoteEngine | None = None
     codec: Codec | None = None
+
+    @property
+    def reward_queue(self) -> FaultyBroker | None:
+        """The broker, where the config puts faults into its reward queue."""
+        broker = self.executors.broker
+        return broker if isinstance(broker, FaultyBroker) else None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -114,8 +123,14 @@ class Session:
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.config.budgets, in_flight)
+        paid = partial(grade, function=self.config.reward.function())
+        arena = Arena(self.policy(temperature), self.call_tool, paid, budgets or self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
+
+
+def waves(config: Config, attempts: int) -> int:
+    """How many waves so many attempts take: those of one wave run at once."""
+    return -(-attempts // (IN_FLIGHT_PER_ROW * config.engine.max_batch))
 
 
 def engine_class(config: Config) -> type:
@@ -147,8 +162,9 @@ def open_session(config: Config, executors: Mapping[str, Executor] | None = None
 
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
-    settings = executor_settings(config, tools_of(config))
+    settings, faults = executor_settings(config, tools_of(config)), config.grpo.faults
     own = "web" in config.tools and "web" not in settings.external and searches_tasks(config)
-    executors = Executors(settings, documents=tasks.documents() if own else None, executors=given)
+    broker = None if faults is None else FaultyBroker(open_broker(settings), faults, config.seed)
+    executors = Executors(settings, documents=tasks.documents() if own else None, executors=given, broker=broker)
     await executors.start()
     return executors

@@ -11,9 +11,14 @@ from callwright.serving.engines.codec import Codec
 
 
 def trace_record(
-    rollout: Rollout, codec: Codec, *, step: int | None = None, advantage: float | None = None
+    rollout: Rollout,
+    codec: Codec,
+    *,
+    step: int | None = None,
+    advantage: float | None = None,
+    counted: float | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to read, re-score or re-train on the rollout later.
+    """Everything needed to read, re-score or re-train on the rollout later. ``counted`` is what its group saw.
 
     Of a model that is known by its text alone, segments have their text and no ids.
     """
@@ -27,10 +32,12 @@ def trace_record(
         "slice": rollout.task.slice,
         "question": rollout.task.question,
         "answer": rollout.task.answer,
+        "plan": [{"tool": step.tool, "arguments": dict(step.arguments)} for step in rollout.task.plan],
         "solution": rollout.solution,
         "cause": rollout.trajectory.cause,
         "success": rollout.success,
         "reward": None if reward is None else {"parts": dict(reward.parts), "total": reward.total},
+        "counted": counted,
         "advantage": advantage,
         "seconds": rollout.seconds,
         "tool_seconds": rollout.tool_seconds,

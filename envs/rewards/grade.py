@@ -1,32 +1,33 @@
-"""The one grading function: a task, the submitted solution and a way to call a tool give a reward."""
+"""The one grading function: the evidence of a rollout, a reward function and a way to call a tool give a reward."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from callwright.envs.rewards.correct import is_correct
-from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
+from callwright.envs.rewards.evidence import Evidence
+from callwright.envs.rewards.exact import Exact
+from callwright.envs.rewards.reward import GradingFault, Reward, RewardFunction
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
 from callwright.envs.tasks.task import Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 
 CallTool = Callable[[ToolCall], Awaitable[Reply]]
+DEFAULT: RewardFunction = Exact()
 
 
-async def grade(
-    task: Task, solution: str | None, call: CallTool, *, clean: bool = True, weights: RewardWeights | None = None
-) -> Reward:
-    """Grades one finished rollout.
+async def grade(evidence: Evidence, call: CallTool, *, function: RewardFunction = DEFAULT) -> Reward:
+    """What an ended rollout earns. Raises ``GradingFault`` where the tests of its task could not be run."""
+    correct = evidence.finished and await solves(evidence.task, evidence.solution or "", call)
+    return Reward(function.parts(evidence, correct), correct)
 
-    ``solution`` is None where the rollout did not finish; that, and a blank one, earns nothing. ``clean`` says that no
-    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the tests could not be run.
-    """
-    paid = weights or RewardWeights()
-    if solution is None or not solution.strip():
-        return Reward({"correct": 0.0, "clean": 0.0}, success=False)
-    success = is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
-    return Reward({"correct": paid.correct * success, "clean": paid.clean * clean}, success)
+
+async def solves(task: Task, solution: str, call: CallTool) -> bool:
+    """Whether an answer is right; a blank one is not. Raises ``GradingFault`` where the tests could not be run."""
+    if not solution.strip():
+        return False
+    return is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
 
 
 async def _passes(solution: str, tests: str, call: CallTool) -> bool:
@@ -40,6 +41,6 @@ async def _passes(solution: str, tests: str, call: CallTool) -> bool:
     return run.passed(reply.record)
 
 
-async def ungraded(task: Task, solution: str | None, call: CallTool, *, clean: bool) -> Reward:
+async def ungraded(evidence: Evidence, call: CallTool, /) -> Reward:
     """For a conversation or a demonstration, which nobody pays."""
     return Reward({}, success=False)

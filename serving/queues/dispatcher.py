@@ -110,17 +110,17 @@ class Dispatcher:
     async def _in_lane(
         self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
     ) -> Reply:
-        trusted = False
+        message_id, trusted = lane.message_id(call.id), False
         try:
-            verdict = await sender.send(call.body(), lane=lane.session, message_id=lane.message_id)
+            verdict = await sender.send(call.body(), lane=lane.session, message_id=message_id)
             if isinstance(verdict, Rejection):
                 trusted = True
                 fields = {"code": str(verdict.code), "message": verdict.message}
                 record = make_record(call.name, CallStatus.REJECTED, **fields)
                 return Reply(record, CallStatus.REJECTED, f"{verdict.code}: {verdict.message}", 0.0, call.name)
             lease = await self._next_reply(lane, timeout_s)
-            if lease.message.message_id != lane.message_id:
-                reason = f"skew in lane {lane.session}: expected {lane.message_id}, got {lease.message.message_id}"
+            if lease.message.message_id != message_id:
+                reason = f"skew in lane {lane.session}: expected {message_id}, got {lease.message.message_id}"
                 await self._rewards.refuse(lease, code="skew", reason=reason)
                 raise _InDoubt(reason)
             await self._rewards.accept(lease)

@@ -1,7 +1,7 @@
 """A fixed pool of lanes. A lane is a place in the pool plus an epoch; its session id names both.
 
-The id of a call's message is its lane's session and its place in that session, so a reply tells by itself whether it is
-the one that is awaited, or a second copy of one that came before.
+The id of a call's message is its lane's session, its place in that session and the call's own id, so a reply tells by
+itself whether it is the one that is awaited, or a second copy of one that came before, and a log tells whose it is.
 """
 
 from __future__ import annotations
@@ -23,15 +23,20 @@ class Lane:
     def session(self) -> str:
         return f"{self.pool}-{self.index}.{self.epoch}"
 
-    @property
-    def message_id(self) -> str:
-        """The id of the lane's next call."""
-        return f"{self.session}/{self.answered}"
+    def message_id(self, call_id: str) -> str:
+        """The id of the lane's next message, which carries this call."""
+        return f"{self.session}/{self.answered}/{call_id}"
 
     def was_answered(self, message_id: str) -> bool:
         """Whether it is the id of a call that this lane has had the reply of."""
-        session, _, place = message_id.rpartition("/")
+        session, _, rest = message_id.partition("/")
+        place = rest.partition("/")[0]
         return session == self.session and place.isdecimal() and int(place) < self.answered
+
+
+def call_id_of(message_id: str) -> str:
+    """The id of the call that a message of a lane carries; '' for a message of another kind."""
+    return message_id.partition("/")[2].partition("/")[2]
 
 
 class LanePool:

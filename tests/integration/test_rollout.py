@@ -203,7 +203,7 @@ async def test_a_malformed_call_is_an_observation_and_never_runs(tiny: Loaded, e
     assert executors.counts == before
     assert fault.outcome is Outcome.POLICY_FAULT
     assert "wrong_type" in fault.trajectory.cause
-    assert (fault.reward, fault.total_reward, fault.solution) == (None, 0.0, None)
+    assert (fault.total_reward, fault.success, fault.solution) == (0.0, False, None)
     assert len(fault.rejections) == 2
 
 

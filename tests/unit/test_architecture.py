@@ -28,7 +28,7 @@ LATE = ("azure.servicebus",)  # imported when a config asks for it
 # Rooms of the core installation, with everything below them; and single modules of the others.
 CORE_PACKAGES = (
     *("serving.protocol", "serving.wires", "serving.queues"),
-    *("envs.executors", "envs.tasks", "envs.rewards", "scripts"),
+    *("envs.executors", "envs.tasks", "envs.rewards", "scripts", "training.experiments"),
 )
 CORE_MODULES = (
     *("serving.errors", "serving.progress", "envs.traces", "envs.trajectory"),
