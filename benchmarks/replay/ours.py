@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.replay.forcing import ForcedEngine
 from benchmarks.replay.model import CONTEXT, Shared
@@ -20,7 +21,7 @@ from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import completion
 from callwright.serving.engines.engine import Request, Sampling
 from callwright.serving.protocol import WEB, ToolCall
-from callwright.serving.queues.dispatcher import CallStatus, Dispatcher, Reply
+from callwright.serving.queues.dispatcher import CallStatus, Dispatcher
 from callwright.serving.queues.memory import MemoryBroker
 
 BUDGETS = Budgets(turn_tokens=128, policy_tokens=900, context=CONTEXT, calls=4)
@@ -83,10 +84,9 @@ class Ours:
         name = f"script-{script.index}"
         task = Task(key=name, family="replay", question=script.question, answer=script.answer)
         async with places:
-            return await rollout(task, self._policy, self._call, grade, BUDGETS, key=script.index, session=name)
-
-    async def _call(self, call: ToolCall) -> Reply:
-        return await self._dispatcher.call(call, timeout_s=CALL_TIMEOUT_S)
+            with self._dispatcher.episode() as episode:
+                call = partial(episode.call, timeout_s=CALL_TIMEOUT_S)
+                return await rollout(task, self._policy, call, grade, BUDGETS, key=script.index, session=name)
 
     async def close(self) -> None:
         self.engine.close()

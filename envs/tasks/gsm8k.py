@@ -21,7 +21,7 @@ _MARK = "####"  # the hub's answers are a worked solution, this mark, and the nu
 def load_gsm8k(path: str | Path | None = None, split: str = "test", limit: int | None = None) -> list[Task]:
     """The rows as tasks, in file order: from ``path``, or from the hub (needs the package ``datasets``)."""
     rows = _hub_rows(split) if path is None else _file_rows(Path(path))
-    return [_task(row) for row in islice(rows, limit)]
+    return [_task(row, "train" if split == "train" else "benchmark") for row in islice(rows, limit)]
 
 
 def _file_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -36,13 +36,13 @@ def _hub_rows(split: str) -> Iterator[dict[str, Any]]:
         yield {"id": f"gsm8k-{split}-{index}", **row}
 
 
-def _task(row: dict[str, Any]) -> Task:
+def _task(row: dict[str, Any], slice_: str) -> Task:
     return Task(
         key=str(row["id"]),
         family="gsm8k",
         question=row["question"].strip(),
         answer=row["answer"].rpartition(_MARK)[2].strip().replace(",", ""),
-        slice="benchmark",
+        slice=slice_,
         scorer="numeric",
         grounded=False,
     )

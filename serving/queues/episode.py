@@ -35,6 +35,10 @@ class OwnLane:
             self.lane = await self.pool.take()
         return self.lane
 
+    def give_back(self, lane: Lane) -> None:
+        """Its call is over: the episode's next one goes on in it."""
+        self.lane = lane.after_reply()
+
     def lose(self) -> None:
         """The lane's epoch was ended by someone else, with a call unanswered."""
         self.lane, self.lost = None, True

@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from callwright.envs.executors.azure import AzureExecutor
-from callwright.envs.executors.azure import executor as executor_module
 from callwright.envs.executors.azure.housekeeping import read_call
 from callwright.envs.executors.azure.warm_cli import Installation
 from callwright.envs.executors.executor import ExecutorUnavailable
@@ -24,7 +23,7 @@ from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.dispatcher import CallStatus
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 FOLDER = AzureSettings().folder
 SECRET = "planted-secret-0123456789"
@@ -154,7 +153,6 @@ async def test_no_secret_is_told(executor: AzureExecutor) -> None:
     assert heard[2]["stdout"] == "[hidden]"
 
 
-@pytest.mark.slow
 async def test_output_is_cut_and_says_so() -> None:
     executor = await started(output_bytes=300)
     try:
@@ -165,7 +163,6 @@ async def test_output_is_cut_and_says_so() -> None:
         await executor.close()
 
 
-@pytest.mark.slow
 async def test_accounts_run_out_and_another_azurite_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old episodes keep theirs for one change more; then their account is gone, and they get no other."""
     monkeypatch.setattr("callwright.envs.executors.azure.warm_cli.ACCOUNTS", 2)
@@ -183,7 +180,6 @@ async def test_accounts_run_out_and_another_azurite_takes_over(monkeypatch: pyte
         await executor.close()
 
 
-@pytest.mark.slow
 async def test_a_dead_azurite_is_our_fault_and_the_next_episode_has_a_new_one() -> None:
     executor = await started()
     try:
@@ -198,7 +194,6 @@ async def test_a_dead_azurite_is_our_fault_and_the_next_episode_has_a_new_one() 
         await executor.close()
 
 
-@pytest.mark.slow
 async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
     executor = await started(wall_s=2.0)
     try:
@@ -210,7 +205,6 @@ async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
         await executor.close()
 
 
-@pytest.mark.slow
 async def test_the_time_limit_of_a_command_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = await started(wall_s=0.001)
     monkeypatch.setattr(executor, "_answers", _yes)
@@ -221,7 +215,6 @@ async def test_the_time_limit_of_a_command_is_its_own(monkeypatch: pytest.Monkey
         await executor.close()
 
 
-@pytest.mark.slow
 async def test_everything_ends_with_the_executor() -> None:
     executor = await started()
     azurite = _azurite(executor)
@@ -232,7 +225,6 @@ async def test_everything_ends_with_the_executor() -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.slow
 async def test_live_needs_a_sign_in_and_uses_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
     executor = await started(allow_live=True, resource_group="mine")
@@ -245,19 +237,6 @@ async def test_live_needs_a_sign_in_and_uses_no_emulator(monkeypatch: pytest.Mon
         assert "refused" in (await said(executor, "a", LIST))["stderr"]
     finally:
         await executor.close()
-
-
-async def test_without_an_installation_every_call_is_an_infra_fault(tmp_path: Path) -> None:
-    executor = AzureExecutor(AzureSettings(folder=tmp_path))
-    await executor.start()
-    record = await said(executor, "a", LIST)
-    assert record == {
-        "type": "azure",
-        "status": "infra_fault",
-        "executor": "azure/none",
-        "message": executor_module.NOT_CONFIGURED,
-    }
-    await executor.close()
 
 
 async def _yes(cli: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,13 +11,13 @@ from callwright.envs.executors.azure.warm_cli import Installation
 from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
-from callwright.envs.rewards import GradingFault, gold_check, grade, set_up
+from callwright.envs.rewards import Evidence, GradingFault, gold_check, grade, set_up
 from callwright.envs.tasks import FamilySpec, Task, TaskSuite, WorldSpec, build_suite
 from callwright.envs.tasks.azure import AZURE_FAMILIES
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 WORLD = WorldSpec(entities=300, eval_entities=100, long_entities=40)
 FOLDER = AzureSettings().folder
@@ -54,7 +53,6 @@ async def test_gold_is_paid_and_empty_or_wrong_is_not(family: str, suite: TaskSu
     assert await gold_check(tasks, executors.episode, concurrency=2) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", AZURE_FAMILIES)
 async def test_the_right_deed_and_one_more_is_wrong(family: str, suite: TaskSuite, executors: Executors) -> None:
     (task,) = tasks_of(suite, family, 1)
@@ -62,12 +60,12 @@ async def test_the_right_deed_and_one_more_is_wrong(family: str, suite: TaskSuit
         await set_up(task, call)
         for step in task.plan:
             assert (await call(ToolCall(step.tool, step.arguments))).status is CallStatus.OK
-        assert (await grade(task, task.answer, call)).success
-        assert (await grade(task, task.answer, call)).total == pytest.approx(1.1)
-        assert not (await grade(task, " ", call)).success
+        assert (await grade(Evidence(task, task.answer), call)).success
+        assert (await grade(Evidence(task, task.answer), call)).total == pytest.approx(1.1)
+        assert not (await grade(Evidence(task, " "), call)).success
         extra = await call(ToolCall("azure", {"azure_command": "az storage container create --name one-more"}))
         assert extra.status is CallStatus.OK
-        assert (await grade(task, task.answer, call)).total == pytest.approx(0.1)
+        assert (await grade(Evidence(task, task.answer), call)).total == pytest.approx(0.1)
 
 
 async def test_the_account_is_this_episodes(suite: TaskSuite, executors: Executors) -> None:
@@ -78,15 +76,7 @@ async def test_the_account_is_this_episodes(suite: TaskSuite, executors: Executo
         await set_up(task, other)
         for step in task.plan:
             await one(ToolCall(step.tool, step.arguments))
-        assert (await grade(task, task.answer, one)).success
-        assert not (await grade(task, task.answer, other)).success
+        assert (await grade(Evidence(task, task.answer), one)).success
+        assert not (await grade(Evidence(task, task.answer), other)).success
     with executors.episode() as empty, pytest.raises(GradingFault):
-        await grade(task, task.answer, empty)
-
-
-async def test_without_azure_a_task_is_our_fault_not_the_policys(suite: TaskSuite) -> None:
-    (task,) = tasks_of(suite, "azure_create", 1)
-    settings = ExecutorSettings(tools=("azure",), azure=AzureSettings(folder=Path("no-such-folder")))
-    async with Executors(settings) as service:
-        with service.episode() as call, pytest.raises(GradingFault, match="make azure"):
-            await set_up(task, call)
+        await grade(Evidence(task, task.answer), empty)

@@ -81,6 +81,19 @@ async def test_calls_of_an_episode_come_one_after_another_in_order(bench: Bench)
         assert {(await call).status for call in calls} == {CallStatus.OK}
 
 
+async def test_a_second_copy_of_an_episodes_reply_is_dropped(bench: Bench) -> None:
+    with bench.dispatcher.episode() as episode:
+        first = asyncio.create_task(episode.call(az("first"), timeout_s=10))
+        command = await bench.take()
+        await bench.answer(command)
+        assert (await first).status is CallStatus.OK
+        second = b'{"type":"azure","status":"error"}'  # such as a killed worker's heir would publish
+        message = command.message
+        await bench.broker.send(REWARD_QUEUE, second, message_id=message.message_id, lane=message.lane)
+        assert await bench.lane_of(episode) == message.lane
+    assert (bench.dispatcher.duplicates, bench.dispatcher.retired) == (1, 0)
+
+
 async def test_after_a_time_out_the_episodes_state_is_lost_and_others_go_on(bench: Bench) -> None:
     with bench.dispatcher.episode() as episode:
         slow = asyncio.create_task(episode.call(az("slow"), timeout_s=0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,15 +28,20 @@ class CorpusExecutor:
     async def run(self, call: ToolCall) -> Record:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._thread, self._corpus.search, call.arguments["q"], call.arguments["k"])
-        if not found:
-            return record_of(call, CallStatus.OK, results=[], message="no results")
-        return record_of(call, CallStatus.OK, results=[_result(document) for document in found])
+        return found_record(call, found)
 
     async def close(self) -> None:
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
             self._thread = None
             self._corpus.close()
+
+
+def found_record(call: ToolCall, found: Sequence[Document]) -> Record:
+    """The record of a search, wherever it searched."""
+    if not found:
+        return record_of(call, CallStatus.OK, results=[], message="no results")
+    return record_of(call, CallStatus.OK, results=[_result(document) for document in found])
 
 
 def _result(document: Document) -> dict[str, Any]:

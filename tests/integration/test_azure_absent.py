@@ -1,0 +1,42 @@
+"""The azure tool where `make azure` was not run: a fault of ours, and no verdict on the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from callwright.envs.executors.azure import AzureExecutor
+from callwright.envs.executors.azure.executor import NOT_CONFIGURED
+from callwright.envs.executors.service import Executors
+from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
+from callwright.envs.rewards import GradingFault, set_up
+from callwright.envs.tasks import FamilySpec, WorldSpec, build_suite
+from callwright.serving.protocol.values import ToolCall
+
+pytestmark = pytest.mark.integration
+
+
+async def test_without_an_installation_every_call_is_an_infra_fault(tmp_path: Path) -> None:
+    call = ToolCall("azure", {"azure_command": "az storage container list"})
+    executor = AzureExecutor(AzureSettings(folder=tmp_path))
+    await executor.start()
+    record = await executor.run_in("a", call)
+    assert record == {
+        "type": "azure",
+        "status": "infra_fault",
+        "executor": "azure/none",
+        "message": NOT_CONFIGURED,
+    }
+    await executor.close()
+
+
+async def test_without_azure_a_task_is_our_fault_not_the_policys(tmp_path: Path) -> None:
+    suite = build_suite(
+        {"azure_create": FamilySpec()}, WorldSpec(entities=300, eval_entities=100, long_entities=40), seed=3
+    )
+    task = suite.task("azure_create/train/check/0")
+    settings = ExecutorSettings(tools=("azure",), azure=AzureSettings(folder=tmp_path))
+    async with Executors(settings) as service:
+        with service.episode() as call, pytest.raises(GradingFault, match="make azure"):
+            await set_up(task, call)
