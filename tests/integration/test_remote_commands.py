@@ -75,12 +75,15 @@ def test_a_served_checkpoint_says_what_it_says_here(
             words = [f"name={wire}", "system_prompt=none", "budgets.turn_tokens=300", *FEW]
             assert cli.run(["eval", *remote(url, wire), *words]) == 0
             there = traces(wire)
-            assert {key: sampled(trace) for key, trace in there.items()} == {
-                key: sampled(trace) for key, trace in here.items()
-            }
+            assert there.keys() == here.keys()
             for key, trace in there.items():
-                assert (trace["outcome"], trace["success"]) == (here[key]["outcome"], here[key]["success"])
+                assert sampled(trace)[0] == sampled(here[key])[0]
+                # After a call it reads the result as this server's dialect frames it, so only the rest is the same.
+                if not here[key]["calls"]:
+                    assert sampled(trace) == sampled(here[key])
+                    assert (trace["outcome"], trace["success"]) == (here[key]["outcome"], here[key]["success"])
                 assert all(set(segment) == {"kind", "text"} for segment in trace["segments"])
+    assert sum(not trace["calls"] for trace in here.values()) >= len(here) // 2
     assert any(trace["success"] for trace in here.values())
     engine.close()
     told = capfd.readouterr()

@@ -9,6 +9,7 @@ from gateways import FAILURE, Reciter, gateway
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.rewards import Reward
+from callwright.envs.rewards.evidence import Evidence
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
@@ -34,8 +35,8 @@ async def answered(call: ToolCall) -> Reply:
     return Reply(record, CallStatus.OK, "", 0.0, "test")
 
 
-async def graded(task: Task, solution: str | None, call: object, *, clean: bool) -> Reward:
-    return Reward({}, success=solution == task.answer)
+async def graded(evidence: Evidence, call: object) -> Reward:
+    return Reward({}, success=evidence.solution == evidence.task.answer)
 
 
 async def play(engine: RemoteEngine, dialect: str, **sampling: Any) -> Rollout:
