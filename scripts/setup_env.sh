@@ -106,7 +106,7 @@ say "installing from constraints.txt (a minute or two the first time)"
 install_torch
 # The build backend comes from the lock too, so that nothing at all is unpinned.
 locked hatchling editables
-locked --no-build-isolation --editable '.[train,serve,web,dev]'
+locked --no-build-isolation --editable '.[train,serve,web,eval,dev]'
 rm -f .venv/.ready*
 touch .venv/.ready ".venv/.ready${flavour:+-$flavour}"
 say "ready"

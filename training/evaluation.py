@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from callwright.envs.batch import Attempt
+from callwright.envs.budgets import Budgets
 from callwright.envs.evaluate import pass_rates, score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.family import SLICES
@@ -57,6 +58,13 @@ def evaluate_model(session: Session, name: str, folder: Path, modes: Sequence[Ev
     return result
 
 
+def terms(session: Session, closed_book: bool) -> tuple[str, Budgets]:
+    """What is put in the policy's mouth, and its budgets."""
+    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
+    prefill = get_dialect(session.config.dialect).answer_open if closed_book else ""
+    return prefill, session.config.budgets.model_copy(update={"calls": 0} if closed_book else {})
+
+
 def _run(
     session: Session,
     tasks: Sequence[Task],
@@ -66,9 +74,7 @@ def _run(
     samples: int,
     closed_book: bool = False,
 ) -> list[Rollout]:
-    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
-    prefill = get_dialect(session.config.dialect).answer_open if closed_book else ""
-    budgets = session.config.budgets.model_copy(update={"calls": 0} if closed_book else {})
+    prefill, budgets = terms(session, closed_book)
     attempts = [
         Attempt(task, sample, f"{session.config.seed}|eval", prefill) for task in tasks for sample in range(samples)
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from callwright.envs.rewards.correct import is_correct
+from callwright.envs.rewards.judge import Judge, JudgeBroken
+from callwright.envs.rewards.math_answer import one_answer
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
 from callwright.envs.tasks.task import Task
@@ -12,6 +14,7 @@ from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 
 CallTool = Callable[[ToolCall], Awaitable[Reply]]
+MATH = Judge("callwright.envs.rewards.math_judge")
 
 
 async def grade(
@@ -20,13 +23,32 @@ async def grade(
     """Grades one finished rollout.
 
     ``solution`` is None where the rollout did not finish; that, and a blank one, earns nothing. ``clean`` says that no
-    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the tests could not be run.
+    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the answer could not be judged.
     """
     paid = weights or RewardWeights()
     if solution is None or not solution.strip():
         return Reward({"correct": 0.0, "clean": 0.0}, success=False)
-    success = is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
+    success = await solves(task, solution, call)
     return Reward({"correct": paid.correct * success, "clean": paid.clean * clean}, success)
+
+
+async def solves(task: Task, solution: str, call: CallTool) -> bool:
+    """Whether an answer is right; a blank one is not. Raises ``GradingFault`` where it could not be judged."""
+    if not solution.strip():
+        return False
+    if task.tests is not None:
+        return await _passes(solution, task.tests, call)
+    return await _equals(solution, task) if task.scorer == "math" else is_correct(task, solution)
+
+
+async def _equals(solution: str, task: Task) -> bool:
+    said = one_answer(solution)
+    if said is None:
+        return False
+    try:
+        return await MATH.ask({"said": said, "accepted": [task.answer, *task.accepted]})
+    except JudgeBroken as error:
+        raise GradingFault(str(error)) from error
 
 
 async def _passes(solution: str, tests: str, call: CallTool) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Scorer = Literal["exact", "numeric", "qa", "math"]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -40,5 +42,5 @@ class Task:
     slice: str = "new_seeds"
     template: str = ""
     accepted: tuple[str, ...] = field(default_factory=tuple)
-    scorer: Literal["exact", "numeric"] = "exact"
+    scorer: Scorer = "exact"
     grounded: bool = True
