@@ -57,7 +57,8 @@ def summarise(traces: Sequence[Trace], tasks: Mapping[str, Task], metric: str, m
         "n_scored": len(rows),
         "n_total": len(traces),
         "pass_at_k": _pass_rates(groups),
-        "maj_at_k": _majority(groups),
+        # Programs are right in many wordings: a vote over their texts means nothing.
+        "maj_at_k": {} if metric == "pass_rate" else _majority(groups),
         "valid_call_rate": calls / attempted if attempted else 1.0,
         "rejections": dict(sorted(refused.items())),
         "calls_per_rollout": calls / len(rows) if rows else 0.0,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from callwright.scripts.chat import chat
+from callwright.scripts.compare import compare
 from callwright.scripts.eval import evaluate
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command("train")(train)
 app.command("eval")(evaluate)
+app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("serve")(serve)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from callwright.envs.rewards.correct import is_correct
 from callwright.envs.rewards.judge import Judge, JudgeBroken
 from callwright.envs.rewards.math_answer import one_answer
+from callwright.envs.rewards.program_text import program_text
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
 from callwright.envs.tasks.task import Task
@@ -37,7 +38,7 @@ async def solves(task: Task, solution: str, call: CallTool) -> bool:
     if not solution.strip():
         return False
     if task.tests is not None:
-        return await _passes(solution, task.tests, call)
+        return await _passes(solution, task, call)
     return await _equals(solution, task) if task.scorer == "math" else is_correct(task, solution)
 
 
@@ -51,10 +52,11 @@ async def _equals(solution: str, task: Task) -> bool:
         raise GradingFault(str(error)) from error
 
 
-async def _passes(solution: str, tests: str, call: CallTool) -> bool:
+async def _passes(solution: str, task: Task, call: CallTool) -> bool:
     if len(solution) > LONGEST_SOLUTION:
         return False
-    run = grading_run(solution, tests)
+    source = solution if task.program is None else program_text(solution, task.program)
+    run = grading_run(source, task.tests or "", task.program.entry if task.program else "")
     reply = await call(run.call)
     # A refusal of the grader's own call is no verdict on the solution either.
     if reply.status in (CallStatus.INFRA_FAULT, CallStatus.REJECTED):

@@ -23,13 +23,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A solution that is a program: ``entry`` is the function that its tests call, ``prefix`` what a solution without
+    that function is a continuation of."""
+
+    entry: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A row of a task family or of a benchmark.
 
     ``tests`` holds Python assert lines for families that are paid by unit tests run in the code executor; the name
-    ``answer`` in them is the submitted solution. ``guesses`` are plausible wrong answers (what a policy that does not
-    call tools would say). ``slice`` is the evaluation slice the row belongs to, ``train`` or ``benchmark``. ``scorer``
-    says how an answer without ``tests`` is compared. ``grounded``: the last gold observation contains the answer.
+    ``answer`` in them is the submitted solution, or the function that ``program`` names in it. ``guesses`` are
+    plausible wrong answers (what a policy that does not call tools would say). ``slice`` is the evaluation slice the
+    row belongs to, ``train`` or ``benchmark``. ``scorer`` says how an answer without ``tests`` is compared.
+    ``grounded``: the last gold observation contains the answer.
     """
 
     key: str
@@ -44,3 +54,4 @@ class Task:
     accepted: tuple[str, ...] = field(default_factory=tuple)
     scorer: Scorer = "exact"
     grounded: bool = True
+    program: Program | None = None

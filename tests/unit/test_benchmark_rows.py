@@ -20,6 +20,7 @@ pytestmark = pytest.mark.unit
 
 SAMPLED = {
     **{"gsm8k": 200, "math500": 200, "nq": 200, "hotpotqa": 200, "2wiki": 200, "musique": 200, "bamboogle": 125},
+    **{"humaneval": 164, "mbpp": 200},
 }
 
 
@@ -65,6 +66,16 @@ def test_a_set_without_a_sample_reads_the_same_shape(name: str, tmp_path: Path) 
         ("gsm8k", {"question": "q", "answer": "so\n#### 1,200"}, "1200"),
         ("math500", {"problem": "q", "answer": r"\frac12"}, r"\frac12"),
         ("nq", {"question": "q", "golden_answers": ["x", "y"]}, "x"),
+        (
+            "humaneval",
+            {"task_id": "a", "prompt": "def f():\n", "canonical_solution": "    1", "entry_point": "f", "test": ""},
+            "    1",
+        ),
+        (
+            "mbpp",
+            {"task_id": 1, "text": "q", "code": "def f(): 1", "test_list": ["assert f()"], "test_setup_code": ""},
+            "def f(): 1",
+        ),
     ],
 )
 def test_a_row_of_the_hub_becomes_the_same_task(name: str, hub_row: dict[str, Any], answer: str) -> None:

@@ -9,7 +9,9 @@ from callwright.envs.tasks.benchmarks.bamboogle import BAMBOOGLE
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark
 from callwright.envs.tasks.benchmarks.gsm8k import GSM8K
 from callwright.envs.tasks.benchmarks.hotpotqa import HOTPOTQA
+from callwright.envs.tasks.benchmarks.humaneval import HUMANEVAL
 from callwright.envs.tasks.benchmarks.math500 import MATH500
+from callwright.envs.tasks.benchmarks.mbpp import MBPP
 from callwright.envs.tasks.benchmarks.musique import MUSIQUE
 from callwright.envs.tasks.benchmarks.nq import NQ
 from callwright.envs.tasks.benchmarks.popqa import POPQA
@@ -17,7 +19,7 @@ from callwright.envs.tasks.benchmarks.triviaqa import TRIVIAQA
 from callwright.envs.tasks.benchmarks.two_wiki import TWO_WIKI
 from callwright.serving.errors import UserError
 
-_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE)
+_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE, HUMANEVAL, MBPP)
 BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 
