@@ -61,7 +61,8 @@ def _run_one(config: Config, rows: Rows, loaded: Loaded, runs: Path) -> dict[str
         session.adopt(loaded)
         traces = _run_mode(session, rows, folder, TOOLS, temperature, config.eval.samples)
         closed = None
-        if "closed_book" in config.eval.modes:
+        # Where the calls are the answer, nothing can be answered without one.
+        if "closed_book" in config.eval.modes and not any(task.functions for task in rows.tasks):
             closed = _closed_book(_run_mode(session, rows, folder, CLOSED, 0.0, 1))
     report = {
         "benchmark": rows.name,

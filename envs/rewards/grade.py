@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 from callwright.envs.rewards.correct import is_correct
-from callwright.envs.rewards.judge import Judge, JudgeBroken
+from callwright.envs.rewards.judge import Judge, JudgeBroken, Question
 from callwright.envs.rewards.math_answer import one_answer
 from callwright.envs.rewards.program_text import program_text
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
-from callwright.envs.tasks.task import Task
+from callwright.envs.tasks.task import Functions, Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 
 CallTool = Callable[[ToolCall], Awaitable[Reply]]
 MATH = Judge("callwright.envs.rewards.math_judge")
+BFCL = Judge("callwright.envs.rewards.bfcl_judge")
 
 
 async def grade(
@@ -39,15 +41,28 @@ async def solves(task: Task, solution: str, call: CallTool) -> bool:
         return False
     if task.tests is not None:
         return await _passes(solution, task, call)
+    if task.functions is not None:
+        return await _calls_fit(solution, task.functions)
     return await _equals(solution, task) if task.scorer == "math" else is_correct(task, solution)
 
 
 async def _equals(solution: str, task: Task) -> bool:
     said = one_answer(solution)
-    if said is None:
-        return False
+    return said is not None and await _judged(MATH, {"said": said, "accepted": [task.answer, *task.accepted]})
+
+
+async def _calls_fit(solution: str, functions: Functions) -> bool:
+    """``solution`` is the JSON of the calls that were made."""
+    calls = json.loads(solution)
+    if not calls or not functions.accepted:
+        return not calls and not functions.accepted
+    asked = {"functions": functions.described, "accepted": functions.accepted, "category": functions.category}
+    return await _judged(BFCL, {"calls": calls, **asked})
+
+
+async def _judged(judge: Judge, question: Question) -> bool:
     try:
-        return await MATH.ask({"said": said, "accepted": [task.answer, *task.accepted]})
+        return await judge.ask(question)
     except JudgeBroken as error:
         raise GradingFault(str(error)) from error
 

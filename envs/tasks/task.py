@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Scorer = Literal["exact", "numeric", "qa", "math"]
+from callwright.serving.protocol.values import Tool
+
+Scorer = Literal["exact", "numeric", "qa", "math", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,17 @@ class Program:
 
     entry: str
     prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Functions that belong to one row and are recorded, never run: the calls are the answer. ``tools`` are what the
+    model is told; the judge reads ``described`` and ``accepted`` as the benchmark has them."""
+
+    tools: tuple[Tool, ...]
+    category: str
+    described: tuple[Mapping[str, Any], ...]
+    accepted: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +68,4 @@ class Task:
     scorer: Scorer = "exact"
     grounded: bool = True
     program: Program | None = None
+    functions: Functions | None = None

@@ -17,7 +17,7 @@ from callwright.envs.tasks.task import Task
 from callwright.serving.errors import UserError
 
 Row = Mapping[str, Any]
-Metric = Literal["accuracy", "exact_match", "pass_rate"]
+Metric = Literal["accuracy", "exact_match", "pass_rate", "ast_accuracy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Hub:
 class Benchmark:
     """One benchmark. ``metric`` names what ``Task.scorer`` decides, and the share of right rows is its value;
     ``means`` are further metrics by name, of which a report gives the mean. ``hub_row`` turns row ``index`` of the hub
-    into the common shape. ``sample`` is its file's name in a folder of samples, and ``needs`` the module that its
-    scorer imports."""
+    into the common shape. ``package_rows`` are the rows of a set that no hub has, but the package that scores it.
+    ``sample`` is its file's name in a folder of samples, and ``needs`` the module that its scorer imports."""
 
     name: str
-    hub: Hub
+    hub: Hub | None
     sample: str
     licence: str
     tools: tuple[str, ...]
@@ -47,6 +47,7 @@ class Benchmark:
     hub_row: Callable[[int, Row], Row]
     means: tuple[str, ...] = ()
     needs: str | None = None
+    package_rows: Callable[[], Iterator[Row]] | None = None
 
     @property
     def searches(self) -> bool:
@@ -57,7 +58,7 @@ class Benchmark:
 def load_tasks(benchmark: Benchmark, rows: Path | None = None, limit: int | None = None) -> list[Task]:
     """The first ``limit`` rows as tasks, from ``rows`` (a JSONL file, or a folder that has the benchmark's sample) or
     from the hub. Raises UserError."""
-    found = hub_rows(benchmark.hub, benchmark.hub_row) if rows is None else file_rows(_file(benchmark, rows))
+    found = _full_set(benchmark) if rows is None else file_rows(_file(benchmark, rows))
     return [benchmark.task(row) for row in islice(found, limit)]
 
 
@@ -101,6 +102,14 @@ def hub_rows(hub: Hub, hub_row: Callable[[int, Row], Row]) -> Iterator[Row]:
         raise UserError(f"the hub's {hub.id} cannot be read ({first}); name a local copy with rows=FILE") from None
     for index, row in enumerate(found):
         yield hub_row(index, row)
+
+
+def _full_set(benchmark: Benchmark) -> Iterator[Row]:
+    if benchmark.hub is not None:
+        return hub_rows(benchmark.hub, benchmark.hub_row)
+    if benchmark.package_rows is None:
+        raise UserError(f"{benchmark.name} has no full set; name a local copy with rows=FILE")
+    return benchmark.package_rows()
 
 
 def _file(benchmark: Benchmark, rows: Path) -> Path:

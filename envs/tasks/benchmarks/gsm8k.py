@@ -12,13 +12,17 @@ from pathlib import Path
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark, Hub, Row, asked, file_rows, hub_rows
 from callwright.envs.tasks.task import Task
 
+_HUB = Hub("openai/gsm8k", "main", "test")
 _MARK = "####"  # the hub's answers are a worked solution, this mark, and the number
 
 
 def load_gsm8k(path: str | Path | None = None, split: str = "test", limit: int | None = None) -> list[Task]:
     """The rows as tasks, in file order: from ``path``, or from the hub; the split ``train`` is for training."""
-    hub = replace(GSM8K.hub, split=split)
-    rows = hub_rows(hub, lambda index, row: {"id": f"gsm8k-{split}-{index}", **row}) if path is None else None
+    rows = (
+        hub_rows(replace(_HUB, split=split), lambda index, row: {"id": f"gsm8k-{split}-{index}", **row})
+        if path is None
+        else None
+    )
     found = [_task(row) for row in islice(rows or file_rows(Path(str(path))), limit)]
     return [replace(task, slice="train") for task in found] if split == "train" else found
 
@@ -37,7 +41,7 @@ def _task(row: Row) -> Task:
 
 GSM8K = Benchmark(
     name="gsm8k",
-    hub=Hub("openai/gsm8k", "main", "test"),
+    hub=_HUB,
     sample="gsm8k_test_200.jsonl",
     licence="MIT",
     tools=("code",),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from callwright.envs.tasks.benchmarks.bamboogle import BAMBOOGLE
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark
+from callwright.envs.tasks.benchmarks.bfcl import BFCL
 from callwright.envs.tasks.benchmarks.gsm8k import GSM8K
 from callwright.envs.tasks.benchmarks.hotpotqa import HOTPOTQA
 from callwright.envs.tasks.benchmarks.humaneval import HUMANEVAL
@@ -19,7 +20,7 @@ from callwright.envs.tasks.benchmarks.triviaqa import TRIVIAQA
 from callwright.envs.tasks.benchmarks.two_wiki import TWO_WIKI
 from callwright.serving.errors import UserError
 
-_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE, HUMANEVAL, MBPP)
+_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE, HUMANEVAL, MBPP, BFCL)
 BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 

@@ -21,6 +21,11 @@ from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.errors import UserError
 
 FAMILY_ROWS = 200  # of a task family, where no limit is set
+# bfcl-eval pins versions of libraries that it never uses here, so it comes without its dependencies.
+_INSTALL = {
+    "math_verify": "pip install 'callwright[eval]'",
+    "bfcl_eval": "make bfcl, or pip install --no-deps bfcl-eval",
+}
 _ANYWHERE = ("yes", "no")
 Document = tuple[str, str]
 
@@ -60,7 +65,7 @@ def open_rows(name: str, choice: Choice) -> Rows:
         return _family_rows(name, choice)
     benchmark = get_benchmark(name)
     if benchmark.needs and find_spec(benchmark.needs) is None:
-        raise UserError(f"{name} is scored by {benchmark.needs}: pip install 'callwright[eval]'")
+        raise UserError(f"{name} is scored by {benchmark.needs}: {_INSTALL[benchmark.needs]}")
     tasks = load_tasks(benchmark, choice.path, choice.limit)
     documents = tuple(read_documents(choice.documents)) if benchmark.searches and choice.documents else ()
     if benchmark.searches and choice.local_search:
@@ -102,10 +107,16 @@ def _rows(
         metric=benchmark.metric,
         means=benchmark.means,
         licence=benchmark.licence,
-        source=benchmark.hub.id if choice.path is None else choice.path.name,
+        source=_source(benchmark, choice),
         documents=documents,
         left_out=left_out,
     )
+
+
+def _source(benchmark: Benchmark, choice: Choice) -> str:
+    if choice.path is not None:
+        return choice.path.name
+    return benchmark.hub.id if benchmark.hub else str(benchmark.needs)
 
 
 def _family_rows(name: str, choice: Choice) -> Rows:
