@@ -50,7 +50,7 @@ def test_a_report_and_its_files(runs: Path) -> None:
     assert cli.run(["trace", str(folder), "--limit", "1"]) == 0
 
 
-def test_an_interrupted_run_keeps_its_rows_and_a_rerun_is_bit_equal(runs: Path) -> None:
+def test_an_interrupted_run_keeps_its_rows(runs: Path) -> None:
     first = evaluate(runs, "deterministic=false")
     assert first["rerun"] is None
     assert first["success"] > 0.5

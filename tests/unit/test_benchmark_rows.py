@@ -113,6 +113,7 @@ def test_only_rows_that_the_corpus_can_answer_count() -> None:
     assert rows.left_out + len(rows.tasks) == 200
     assert 80 <= len(rows.tasks) <= 112
     assert len(rows.documents) == 6119
+    assert rows.source == "2wiki_200.jsonl"
     # A service may answer any row.
     assert open_rows("2wiki", choice(path=folder)).left_out == 0
 

@@ -115,7 +115,7 @@ def _rows(
 
 def _source(benchmark: Benchmark, choice: Choice) -> str:
     if choice.path is not None:
-        return choice.path.name
+        return benchmark.sample if choice.path.is_dir() else choice.path.name
     return benchmark.hub.id if benchmark.hub else str(benchmark.needs)
 
 
