@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup_env.sh
 quickstart: setup  ## train the small model to use tools, and show before and after
 	@.venv/bin/callwright train quickstart $(ARGS)
 
-warm-start: setup  ## remake the warm start that quickstart begins from (about 20 minutes on two cores)
+warm-start: setup  ## remake the warm start that quickstart begins from (about half an hour on two cores)
 	@.venv/bin/callwright train warmstart $(ARGS)
 	@mkdir -p training/warm_starts/quickstart
 	@cp runs/warmstart/warm_start/* training/warm_starts/quickstart/

@@ -2,7 +2,7 @@
 
 The controls start from the same warm start: ``permuted`` is the same GRPO with rewards shuffled over each batch, and
 ``more_sft`` trains on more of the warm start's own traces for about the same time. Each run is a process of its own;
-before it, the warm start is sampled 64 times a task, which says what was already within reach (pass@64).
+at the end the warm start is sampled 64 times a task, which says what was already within reach (pass@64).
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace) -> Measured:
     """All runs, ``at_once`` of them at a time."""
     commands = [
-        ("eval", "quickstart", "eval.n=105", "eval.n_slices=0", "eval.samples=64"),
+        *(("train", "quickstart", f"name=seed-{seed}", f"seed={seed}", *options.set) for seed in options.seeds),
         ("train", "quickstart", "name=permuted", "grpo.permute_rewards=true", *options.set),
         ("train", "control-sft", "name=more-sft", *options.set),
-        *(("train", "quickstart", f"name=seed-{seed}", f"seed={seed}", *options.set) for seed in options.seeds),
+        ("eval", "quickstart", "eval.n=105", "eval.n_slices=0", "eval.samples=64"),
     ]
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.runs or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         threads = max(1, (os.cpu_count() or 1) // options.at_once)
         with ThreadPoolExecutor(options.at_once) as pool:
-            warm, permuted, more_sft, *seeds = pool.map(lambda words: _callwright(folder, threads, words), commands)
+            *seeds, permuted, more_sft, warm = pool.map(lambda words: _callwright(folder, threads, words), commands)
     rows = [_row(f"seed {one['seed']}", one["before"], one["after"], one) for one in seeds]
     rows.append(_row("rewards permuted", permuted["before"], permuted["after"], permuted))
     # The supervised control has no GRPO: its "before" is the shipped warm start, as the seeds measured it.

@@ -75,6 +75,9 @@ def check(data: bytes) -> None:
     assert kinds.count("error") == len(whole.violations)
     if DIALECTS[dialect].call_blocks_per_turn == 1:
         assert whole.call_blocks <= 1
+    in_bytes = text.encode(errors="surrogatepass")
+    assert all(in_bytes[found.offset : found.offset + 1] == b"<" for found in whole.violations), (dialect, text)
+    assert all(0 <= found.offset <= len(in_bytes) for found in whole.rejections), (dialect, text)
     if whole.calls:
         assert whole.solution is None
     for call in whole.calls:

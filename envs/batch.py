@@ -122,7 +122,7 @@ async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], seconds: f
 async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callable[[Rollout], None] | None) -> None:
     policy, call_tool, grade = arena.policy, arena.call_tool, arena.grade
     if attempt.task.functions is not None:
-        recorded = RecordedCalls()
+        recorded = RecordedCalls(grade)
         policy = replace(policy, tools=attempt.task.functions.tools)
         call_tool, grade = recorded.call, recorded.grade
     await rollout(

@@ -16,11 +16,12 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines.append(_row("closed book (no call)", {**closed, "value": closed["success"]}))
     for family in ("pass_at_k", "maj_at_k"):
         lines += [f"| {family[:4]}@{k} | {value:.3f} | |" for k, value in report[family].items()]
+    tokens = report["tokens_per_rollout"]
     lines += [
         f"| scored / all | {report['n_scored']} / {report['n_total']} | |",
         f"| valid calls | {report['valid_call_rate']:.3f} | |",
         f"| calls a rollout | {report['calls_per_rollout']:.2f} | |",
-        f"| tokens a rollout | {report['tokens_per_rollout']:.1f} | |",
+        f"| tokens a rollout | {'unknown' if tokens is None else f'{tokens:.1f}'} | |",
         f"| seconds a rollout, median and p95 | {report['latency_s']['p50']:.2f}, {report['latency_s']['p95']:.2f} | |",
         f"| infra faults | {report['infra_fault_rate']:.3f} | |",
     ]

@@ -26,7 +26,8 @@ def counted(traces: Sequence[Trace]) -> Groups:
     """The traces that count, by the key of their task."""
     groups: dict[str, list[Trace]] = defaultdict(list)
     for trace in traces:
-        if Outcome(trace["outcome"]).in_baseline:
+        # Traces of others may hold rollouts that nobody graded.
+        if trace["outcome"] is not None and Outcome(trace["outcome"]).in_baseline:
             groups[trace["key"]].append(trace)
     return groups
 
@@ -62,7 +63,7 @@ def summarise(traces: Sequence[Trace], tasks: Mapping[str, Task], metric: str, m
         "valid_call_rate": calls / attempted if attempted else 1.0,
         "rejections": dict(sorted(refused.items())),
         "calls_per_rollout": calls / len(rows) if rows else 0.0,
-        "tokens_per_rollout": fmean(map(_sampled, rows)) if rows else 0.0,
+        "tokens_per_rollout": _tokens(rows),
         "latency_s": _latency([trace["seconds"] for trace in rows]),
         "outcomes": {str(outcome): outcomes[outcome] for outcome in Outcome},
         "infra_fault_rate": outcomes[Outcome.INFRA_FAULT] / len(traces) if traces else 0.0,
@@ -107,8 +108,12 @@ def _majority(groups: Groups) -> dict[str, float]:
     return {str(fewest): fmean(rights)}
 
 
-def _sampled(trace: Trace) -> int:
-    return sum(len(segment["ids"]) for segment in trace["segments"] if segment["kind"] == "sampled")
+def _tokens(rows: Sequence[Trace]) -> float | None:
+    """Sampled tokens a rollout; None where a model was known by its text alone, whose segments have no ids."""
+    sampled = [[part for part in trace["segments"] if part["kind"] == "sampled"] for trace in rows]
+    if not all("ids" in part for parts in sampled for part in parts):
+        return None
+    return fmean(sum(len(part["ids"]) for part in parts) for parts in sampled) if rows else 0.0
 
 
 def _latency(seconds: Sequence[float]) -> dict[str, float]:
@@ -121,10 +126,10 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 
 def rerun(earlier: Sequence[Trace], later: Sequence[Trace]) -> dict[str, Any]:
     """How much a repeated run differs: the share of rollouts that flipped between right and wrong, and whether all
-    sampled tokens and logprobs are the same bits."""
+    sampled tokens and logprobs are known and the same bits."""
     pairs = list(zip(earlier, later, strict=True))
     flips = sum(bool(one["success"]) != bool(other["success"]) for one, other in pairs)
     return {
         "flip_rate": flips / len(pairs) if pairs else 0.0,
-        "bit_equal": all(one["segments"] == other["segments"] for one, other in pairs),
+        "bit_equal": _tokens(later) is not None and all(one["segments"] == other["segments"] for one, other in pairs),
     }

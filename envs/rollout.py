@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool, GradingFault, Reward
+from callwright.envs.rewards import CallRecord, CallTool, Evidence, GradingFault, Reward
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
 from callwright.serving.engines.codec import Codec
@@ -21,26 +21,15 @@ from callwright.serving.engines.engine import Engine, EngineError, Sampling
 from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
 from callwright.serving.protocol.dialects import get_dialect
 from callwright.serving.protocol.events import Spent, metric
-from callwright.serving.queues.dispatcher import CallStatus
+from callwright.serving.protocol.values import new_call_id
+from callwright.serving.queues.reply import CallStatus, Reply
 from callwright.serving.turn import OnEvent, Turn, turn
 
 
 class Grader(Protocol):
-    """Turns a finished rollout into a reward; may call tools (unit tests), and raises GradingFault when that fails."""
+    """Turns an ended rollout into a reward; may call tools (unit tests), and raises GradingFault when that fails."""
 
-    async def __call__(self, task: Task, solution: str | None, call: CallTool, *, clean: bool) -> Reward: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """One call that ran, and what came back. ``record`` is the executor's output, verbatim."""
-
-    tool: str
-    body: str
-    status: CallStatus
-    record: str
-    cause: str
-    seconds: float
+    async def __call__(self, evidence: Evidence, call: CallTool, /) -> Reward: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +87,11 @@ class Rollout:
             return None
         return 0.0 if self.reward is None else self.reward.total
 
+    @property
+    def evidence(self) -> Evidence:
+        """What it is graded by."""
+        return Evidence(self.task, self.solution, tuple(self.calls), len(self.rejections), self.violations)
+
 
 async def rollout(
     task: Task,
@@ -126,10 +120,11 @@ async def rollout(
     try:
         async with asyncio.timeout(budgets.wall_s) as clock:
             await loop.run(prefill)
-            if state.trajectory.outcome is None:
+            # A fault of the policy is graded too: it must not earn more than a wrong answer does.
+            if state.trajectory.outcome in (None, Outcome.POLICY_FAULT):
                 state.waiting_for = "the answer is graded"
-                clean = not state.rejections and not state.violations
-                state.reward = await grade(task, state.solution, call_tool, clean=clean)
+                state.reward = await grade(state.evidence, loop.call)
+            if state.trajectory.outcome is None:
                 state.trajectory.finish(Outcome.SCORED)
     except TimeoutError as error:
         passed = f"wall clock: {budgets.wall_s:g} s passed" if clock.expired() else f"time-out ({error})"
@@ -164,6 +159,12 @@ class _Loop:
     key: int
     session: str
     on_event: OnEvent | None
+    called: int = 0
+
+    async def call(self, call: ToolCall) -> Reply:
+        """Run one call under an id of its address, the n-th of this session: what happens to it can be repeated."""
+        self.called += 1
+        return await self.call_tool(replace(call, id=new_call_id(f"{self.session}|{self.called}")))
 
     async def run(self, prefill: str) -> None:
         trajectory, policy = self.state.trajectory, self.policy
@@ -260,7 +261,7 @@ class _Loop:
         texts = []
         self.state.waiting_for = "waiting for the executor of " + ", ".join(call.name for call in calls)
         started = time.monotonic()
-        replies = await asyncio.gather(*(self.call_tool(call) for call in calls))
+        replies = await asyncio.gather(*(self.call(call) for call in calls))
         self.state.tool_seconds += time.monotonic() - started
         for call, reply in zip(calls, replies, strict=True):
             record = reply.record.decode(errors="replace")

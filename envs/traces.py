@@ -5,10 +5,12 @@ what a killed run was writing stays behind as ``*.partial``. Writing a step agai
 its file.
 
 Fields of a line (all but the first four may be missing):
-    schema     the version below          key, family, outcome   which task, and how it ended
+    schema     the version below          key, family, outcome   which task, and how it ended (null: it was not graded)
     step, sample, version, slice          where in the run
-    cause, reward {"parts": {name: number}, "total": number}, success, advantage, seconds
-    segments   [{"kind": "sampled" | "given", "text", "ids", "logprobs"?, "version"?}]
+    cause, reward {"parts": {name: number}, "total": number}, success, seconds
+    counted    the reward that its group saw; null: it was left out          advantage   what came of it
+    plan       [{"tool", "arguments"}], the gold calls
+    segments   [{"kind": "sampled" | "given", "text", "ids"?, "logprobs"?, "version"?}]
     calls      [{"tool", "arguments", "status", "seconds", "record"}];  rejections, events: as the rollout saw them
 """
 
@@ -19,8 +21,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
+from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import UserError
 
 SCHEMA = 1
@@ -38,10 +41,13 @@ class TraceWriter:
         self._file = self._partial.open("w", encoding="utf-8")
 
     def write(self, trace: Mapping[str, Any]) -> None:
-        """Append one rollout; the schema version is added here. Raises ValueError for a missing field or a NaN."""
-        missing = [name for name in REQUIRED if name not in trace]
-        if missing:
-            raise ValueError(f"a trace needs {', '.join(missing)}")
+        """Append one rollout; the schema version is added here.
+
+        Raises ValueError for a missing field, an unknown outcome or a NaN.
+        """
+        wrong = _wrong(trace)
+        if wrong:
+            raise ValueError(f"a trace {wrong}")
         # ASCII escapes: a model may emit half a surrogate pair, which has no UTF-8 form.
         line = json.dumps({"schema": SCHEMA, **trace}, allow_nan=False, separators=(",", ":"))
         self._file.write(line + "\n")
@@ -70,25 +76,45 @@ def step_name(step: int) -> str:
 
 def read_traces(run: Path, name: str | None = None) -> Iterator[Trace]:
     """Every rollout of a run folder (or of its file ``name``), in step order. Raises UserError naming file and line."""
+    for path in trace_files(run, name):
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                yield parse_trace(line, f"{path}:{number}")
+
+
+def trace_files(run: Path, name: str | None = None) -> list[Path]:
+    """The whole trace files of a run folder (or its file ``name``), in step order. Raises UserError for none."""
     folder = run / "traces"
     files = sorted(folder.glob(f"{name or '*'}.jsonl"))
     if not files:
         raise UserError(f"no traces in {folder}" + (f" called {name}.jsonl" if name else "; is it a run folder?"))
-    for path in files:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                yield _check(line, f"{path}:{number}")
+    return files
 
 
-def _check(line: str, where: str) -> Trace:
+def parse_trace(line: str | bytes, where: str) -> Trace:
+    """The rollout on a line. Raises UserError, naming ``where``, for what is no trace of this schema."""
     try:
-        trace = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not a JSON line ({error.msg})") from None
+        trace = json.loads(line, parse_constant=_refuse)
+    except ValueError as error:
+        raise UserError(f"{where}: not a JSON line ({getattr(error, 'msg', error)})") from None
     if not isinstance(trace, dict) or trace.get("schema") != SCHEMA:
         found = trace.get("schema") if isinstance(trace, dict) else type(trace).__name__
         raise UserError(f"{where}: trace schema {found}, but this callwright reads {SCHEMA}")
+    wrong = _wrong(trace)
+    if wrong:
+        raise UserError(f"{where}: a trace {wrong}")
+    return trace
+
+
+def _wrong(trace: Mapping[str, Any]) -> str:
+    """What a trace lacks or says wrongly; empty where it is whole."""
     missing = [name for name in REQUIRED if name not in trace]
     if missing:
-        raise UserError(f"{where}: a trace without {', '.join(missing)}")
-    return trace
+        return f"without {', '.join(missing)}"
+    if trace["outcome"] not in (None, *Outcome):
+        return f"with the outcome {trace['outcome']!r}: one of {', '.join(Outcome)}, or null"
+    return ""
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"{constant} is no number")

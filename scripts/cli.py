@@ -15,9 +15,13 @@ import typer
 from callwright.scripts.chat import chat
 from callwright.scripts.compare import compare
 from callwright.scripts.eval import evaluate
+from callwright.scripts.experiment import experiment
+from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
 from callwright.scripts.train import train
+from callwright.scripts.view import view
+from callwright.scripts.worker import worker
 from callwright.serving.errors import CallwrightError
 
 app = typer.Typer(
@@ -31,7 +35,11 @@ app.command("eval")(evaluate)
 app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("trace")(trace)
+app.command("view")(view)
 app.command("serve")(serve)
+app.command("experiment")(experiment)
+app.command("worker")(worker)
+app.command("queues")(queues)
 
 
 @app.callback()

@@ -16,6 +16,7 @@ import typer
 from callwright.serving.errors import UserError
 
 if TYPE_CHECKING:  # the config models load pydantic's machinery, which --help can do without
+    from callwright.envs.executors.settings import ExecutorSettings
     from callwright.training.config import Config
 
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout.")]
@@ -24,7 +25,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]"
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 _EXTRAS = {
     *("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"),
-    *("starlette", "uvicorn", "prometheus_client"),
+    *("starlette", "uvicorn"),
 }
 
 
@@ -37,25 +38,44 @@ def config_from_words(words: Sequence[str], default: str) -> Config:
     return load_config(source, words)
 
 
+def shared_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
+    """The executors' settings, where other processes can reach their broker. Raises UserError."""
+    from callwright.training.executor_settings import executor_settings
+
+    settings = executor_settings(config, tools)
+    if settings.broker == "memory":
+        raise UserError("executors.broker=memory lives inside the run itself: set executors.broker=sqlite")
+    return settings
+
+
 def config_of_checkpoint(
     checkpoint: str, overrides: Sequence[str], config: str | None, foreign: Sequence[str] = ("quickstart",)
 ) -> Config:
     """The config that a checkpoint was trained with, or the one asked for; ``model.path`` is the checkpoint.
 
-    ``foreign``: a config and its changes, for a checkpoint of nobody's run.
+    ``foreign``: a config and its changes, for a checkpoint of nobody's run. A vendor's model (``engine.kind=remote``)
+    has a name alone, and the config ``remote`` unless another is asked for.
     """
     from callwright.training.config import load_config
 
     path = Path(checkpoint)
-    is_name = checkpoint in ("quickstart", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
-    if not path.exists() and not is_name:
-        raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
+    if config is None and "engine.kind=remote" in overrides:
+        config = "remote"
     if config is None and path.exists():
         folder = path.resolve()
         config = next((str(up) for up in (folder, *folder.parents) if (up / "config.yaml").is_file()), None)
     own = config or ("quickstart" if checkpoint == "quickstart" else None)
     source, *changes = foreign if own is None else [own]
-    return load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
+    resolved = load_config(source, [f"model.path={json.dumps(checkpoint)}", *changes, *overrides])
+    is_name = checkpoint in ("quickstart", "smollm2") or (_HUB_ID.match(checkpoint) and not path.parent.is_dir())
+    if not path.exists() and not is_name and resolved.engine.kind != "remote":
+        raise UserError(f"no checkpoint {checkpoint}: name a folder such as runs/NAME/checkpoints/step-N, or a hub id")
+    return resolved
+
+
+def find_run(run: Path) -> Path:
+    """A run's folder: as it was named, or by its name under ``runs/``."""
+    return run if run.is_dir() else Path("runs") / run
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from callwright.serving.errors import UserError
 if TYPE_CHECKING:
     from callwright.training.config import Config
 
-_CHECKPOINT = typer.Argument(metavar="CHECKPOINT", help="A checkpoint folder, or a hub id.", show_default=False)
+_CHECKPOINT = typer.Argument(
+    metavar="CHECKPOINT", help="A checkpoint folder, a hub id, or a vendor's model.", show_default=False
+)
 CheckpointArgument = Annotated[str, _CHECKPOINT]
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="CONFIG", help="Tasks and budgets; the checkpoint's own by default.")
@@ -31,9 +33,11 @@ def evaluate(
     check: CheckOption = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Evaluate a checkpoint on held-out tasks, greedy and sampled, or on benchmarks.
+    """Evaluate a checkpoint, greedy and sampled, on held-out tasks, or on benchmarks.
 
     eval CHECKPOINT benchmark=gsm8k,math500 limit=100 samples=4 [rows=FOLDER] [documents=FILE]
+
+    A vendor's model: eval MODEL engine.kind=remote engine.remote.url=URL engine.remote.wire=anthropic ...
     """
     words = [_spelt_out(word) for word in overrides or []]
     if check:
@@ -44,7 +48,7 @@ def evaluate(
             raise typer.Exit(1)
         return
     if checkpoint is None or checkpoint.partition("=")[0] in _SHORT:
-        raise UserError("eval: name a CHECKPOINT: a folder, or a hub id (see callwright eval --help)")
+        raise UserError("eval: name a CHECKPOINT: a folder, a hub id, or a vendor's model (see callwright eval --help)")
     resolved = config_of_checkpoint(checkpoint, words, config)
     with train_extra():
         write_json(json_file, _evaluate(resolved))

@@ -1,9 +1,8 @@
-"""``callwright trace``: read a run's rollouts, what the policy sampled beside what it was given."""
+"""``callwright trace``: read a run's rollouts, what the policy sampled beside what it was given; or an event store."""
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,21 +16,31 @@ from rich.text import Text
 
 from callwright.envs.traces import Trace, read_traces
 from callwright.envs.trajectory import Outcome
-from callwright.scripts.common import JsonFile, write_json
+from callwright.scripts.common import JsonFile, find_run, write_json
+from callwright.scripts.conversations import show
+from callwright.scripts.terminal import plain
 from callwright.serving.errors import UserError
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="runs/NAME, or NAME.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN_FOLDER|STORE", help="runs/NAME, or NAME; or the file of an event store.")
+]
 OutcomeOption = Annotated[Outcome | None, typer.Option("--outcome", help="Only rollouts that ended so.")]
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Only this task family.")]
 TaskOption = Annotated[str | None, typer.Option("--task", metavar="KEY", help="Only the task whose key has KEY in it.")]
 StepOption = Annotated[int | None, typer.Option("--step", help="Only this training step.")]
 SortOption = Annotated[str | None, typer.Option("--sort", metavar="reward|-reward", help="Lowest or highest first.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many to print.")]
+ConversationOption = Annotated[
+    str | None, typer.Option("--conversation", metavar="NAME", help="Of a store: replay this conversation.")
+]
+ExportOption = Annotated[
+    Path | None,
+    typer.Option("--export", metavar="FILE", help="Of a store: write events as JSON lines; - is stdout."),
+]
 
-# What a terminal would act on: model and tool text is shown, never obeyed.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STYLE = {"sampled": "bold green", "given": "cyan"}
-_OUTCOME_STYLE = {"scored": "green", "policy_fault": "yellow"}
+UNGRADED = "ungraded"  # a conversation that was served
+_OUTCOME_STYLE = {"scored": "green", "policy_fault": "yellow", UNGRADED: "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,24 @@ def trace(
     step: StepOption = None,
     sort: SortOption = None,
     limit: LimitOption = 10,
+    conversation: ConversationOption = None,
+    export: ExportOption = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print rollouts readably: `sampled` lines are the policy's, `given` lines are the prompt and tool results."""
+    """Print rollouts readably: `sampled` lines are the policy's, `given` lines are the prompt and tool results.
+
+    Of an event store (such as the events.sqlite that `serve` records): list, replay or export its conversations.
+    """
+    if run_folder.is_file():
+        if any(flag is not None for flag in (outcome, family, task, step, sort)):
+            raise UserError("a store holds conversations, not rollouts: it takes --conversation, --export and --limit")
+        show(run_folder, conversation, export, limit, json_file)
+        return
+    if conversation is not None or export is not None:
+        raise UserError(f"{run_folder} is no event store: name the file, such as runs/NAME/events.sqlite")
     if sort not in (None, "reward", "-reward"):
         raise UserError(f"--sort {sort}: say reward (lowest first) or -reward (highest first)")
-    folder = run_folder if run_folder.is_dir() else Path("runs") / run_folder
+    folder = find_run(run_folder)
     counts: Counter[str] = Counter()
     matching = _count(filter(Filter(outcome, family, task, step), read_traces(folder)), counts)
     shown = _select(matching, sort, limit)
@@ -81,7 +102,7 @@ def trace(
 
 def _count(traces: Iterable[Trace], counts: Counter[str]) -> Iterator[Trace]:
     for rollout in traces:
-        counts[rollout["outcome"]] += 1
+        counts[rollout["outcome"] or UNGRADED] += 1
         yield rollout
 
 
@@ -103,35 +124,33 @@ def _reward(trace: Trace) -> float:
 def _print_rollout(console: Console, trace: Trace) -> None:
     console.print(_heading(trace))
     if trace.get("cause"):
-        console.print(Text(f"  cause    {_plain(trace['cause'])}", style="yellow"))
+        console.print(Text(f"  cause    {plain(trace['cause'])}", style="yellow"))
     for segment in trace.get("segments", ()):
         kind = segment["kind"]
-        for line in _plain(segment["text"]).split("\n"):
+        for line in plain(segment["text"]).split("\n"):
             console.print(Text(f"  {kind:<7} │ ", style="dim").append(line, style=_STYLE.get(kind, "")))
     for call in trace.get("calls", ()):
-        arguments = _plain(str(call.get("arguments")))
+        arguments = plain(str(call.get("arguments")))
         console.print(Text(f"  call    {call['tool']} {call['status']} {call.get('seconds', 0):.2f}s {arguments}"))
     for rejection in trace.get("rejections", ()):
-        console.print(Text(f"  rejected {_plain(str(rejection))}", style="yellow"))
+        console.print(Text(f"  rejected {plain(str(rejection))}", style="yellow"))
     console.print()
 
 
 def _heading(trace: Trace) -> Text:
     """One line: the task, where in the run, how it ended and what it earned."""
-    heading = Text(_plain(trace["key"]), style="bold")
+    heading = Text(plain(trace["key"]), style="bold")
     for name in ("step", "sample", "version"):
         if trace.get(name) is not None:
             heading.append(f"  {name} {trace[name]}", style="not bold")
-    heading.append(f"  {trace['outcome']}", style=_OUTCOME_STYLE.get(trace["outcome"], "red"))
-    parts: dict[str, Any] = (trace.get("reward") or {}).get("parts") or {}
-    detail = ", ".join(f"{name} {value:g}" for name, value in parts.items())
-    heading.append(f"  reward {_reward(trace):.3g}" + (f" ({detail})" if detail else ""), style="not bold")
+    outcome = trace["outcome"] or UNGRADED
+    heading.append(f"  {outcome}", style=_OUTCOME_STYLE.get(outcome, "red"))
+    if outcome != UNGRADED:
+        parts: dict[str, Any] = (trace.get("reward") or {}).get("parts") or {}
+        detail = ", ".join(f"{name} {value:g}" for name, value in parts.items())
+        heading.append(f"  reward {_reward(trace):.3g}" + (f" ({detail})" if detail else ""), style="not bold")
     if trace.get("advantage") is not None:
         heading.append(f"  advantage {trace['advantage']:+.3g}", style="not bold")
     if trace.get("seconds") is not None:
         heading.append(f"  {trace['seconds']:.2f}s", style="not bold")
     return heading
-
-
-def _plain(text: str) -> str:
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)

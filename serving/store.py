@@ -71,13 +71,21 @@ def new_key() -> str:
 
 
 class EventStore:
-    """An open store. Threads may share it; each process opens its own."""
+    """An open store. Threads may share it; each process opens its own.
 
-    def __init__(self, path: Path | str) -> None:
+    ``read_only`` takes a store that is there already, and changes nothing. Raises ``sqlite3.DatabaseError`` for a file
+    that is none.
+    """
+
+    def __init__(self, path: Path | str, *, read_only: bool = False) -> None:
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        name = f"{Path(path).absolute().as_uri()}?mode=ro" if read_only else path
+        self._db = sqlite3.connect(name, BUSY_S, isolation_level=None, check_same_thread=False, uri=read_only)
         try:
-            self._prepare()
+            if read_only:
+                self._db.execute("SELECT seq, key, conversation, type, body, timestamp FROM events LIMIT 0")
+            else:
+                self._prepare()
         except BaseException:
             self._db.close()
             raise

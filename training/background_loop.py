@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,11 +21,24 @@ class BackgroundLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run to the end and return the result. An interrupt cancels the coroutine before it is raised here."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        result: Future[T] = Future()
+        tasks: list[asyncio.Task[None]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(_settle(coroutine, result)))
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+            if not tasks:
+                coroutine.close()
+
         try:
-            return future.result()
+            # In here an interrupt may come when the coroutine runs already, and asyncio's own future for it is lost.
+            self._loop.call_soon_threadsafe(start)
+            return result.result()
         except BaseException:
-            future.cancel()
+            self._loop.call_soon_threadsafe(cancel)
             raise
 
     def close(self) -> None:
@@ -35,6 +49,16 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=30)
         self._loop.close()
+
+
+async def _settle(coroutine: Coroutine[Any, Any, T], result: Future[T]) -> None:
+    try:
+        result.set_result(await coroutine)
+    except asyncio.CancelledError:
+        result.cancel()
+        raise
+    except BaseException as error:
+        result.set_exception(error)
 
 
 async def _cancel_all() -> None:

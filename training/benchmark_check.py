@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from callwright.envs.benchmark_check import check_rows
-from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import GoldFailure
 from callwright.envs.tasks.benchmarks.rows import open_rows
 from callwright.envs.tasks.task import Task
 from callwright.serving.errors import UserError
+from callwright.serving.protocol.values import ToolCall
+from callwright.serving.queues.reply import Reply
 from callwright.training.benchmark_choice import choice_of
 from callwright.training.config import Config
+from callwright.training.executor_settings import executor_settings
 
 CALL_S = 300.0  # for one run of unit tests, the wait for a free worker included
 
@@ -38,14 +40,11 @@ def check_benchmarks(config: Config) -> dict[str, list[str]]:
 
 
 async def _failures(config: Config, tasks: Sequence[Task]) -> list[GoldFailure]:
-    code = config.executors.code
-    limits = Limits(wall_s=code.timeout_s, memory_mb=code.memory_mb)
-    settings = ExecutorSettings(
-        tools=("code",),
-        timeout_s=CALL_S,
-        code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
-    )
     if not any(task.tests for task in tasks):
-        return await check_rows(tasks, Executors(settings).call)
-    async with Executors(settings) as executors:
-        return await check_rows(tasks, executors.call)
+        return await check_rows(tasks, _no_call)
+    async with Executors(executor_settings(config, ("code",))) as executors:
+        return await check_rows(tasks, partial(executors.call, timeout_s=CALL_S))
+
+
+async def _no_call(call: ToolCall) -> Reply:
+    raise RuntimeError(f"rows without tests need no call: {call.name}")

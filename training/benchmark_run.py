@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from callwright.envs.batch import Attempt
 from callwright.envs.benchmark_markdown import markdown
@@ -20,50 +20,49 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.benchmarks.rows import Rows, open_rows
 from callwright.envs.tasks.benchmarks.source import RowSource
 from callwright.envs.traces import Trace, read_traces
-from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training.benchmark_choice import choice_of
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
-from callwright.training.evaluation import terms
+from callwright.training.evaluation import require_modes, terms
 from callwright.training.faults import stop_on_faults
 from callwright.training.journal import Journal
 from callwright.training.run_folder import environment, write_json, write_text
 from callwright.training.session import IN_FLIGHT_PER_ROW, Session, open_session
 from callwright.training.trace_records import trace_record
 
-TOOLS, CLOSED = "tools", "closed_book"
+TOOLS: Final = "tools"
+CLOSED: Final = "closed_book"
 
 
 def run_benchmarks(config: Config, runs: Path) -> dict[str, Any]:
     """The report of the first benchmark, with all of them by name under ``benchmarks``; each has its folder under
     ``runs``, and a line in the leaderboard there.
 
-    Raises UserError before anything runs, RunError where too many rollouts failed by no fault of the policy.
+    Raises UserError for what cannot be run, RunError where too many rollouts failed by no fault of the policy.
     """
     chosen = [open_rows(name, choice_of(config)) for name in dict.fromkeys(config.eval.benchmark)]
-    loaded = load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype)
-    reports = {rows.name: _run_one(config, rows, loaded, runs) for rows in chosen}
+    reports = {rows.name: _run_one(config, rows, runs) for rows in chosen}
     return {**next(iter(reports.values())), "benchmarks": reports}
 
 
-def _run_one(config: Config, rows: Rows, loaded: Loaded, runs: Path) -> dict[str, Any]:
+def _run_one(config: Config, rows: Rows, runs: Path) -> dict[str, Any]:
     config = config.model_copy(update={"tools": rows.tools})
     settings = _settings(config, rows)
     name = f"{rows.name}-{_digest(settings)[:8]}"
     folder = runs / f"{config.name}-eval" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "settings.json", settings)
     several = config.eval.samples > 1
     temperature = config.eval.temperature if several else 0.0
     earlier = _earlier(folder)
+    # Where the calls are the answer, nothing can be answered without one.
+    closes = CLOSED in config.eval.modes and not any(task.functions for task in rows.tasks)
     with open_session(config, tasks=RowSource(rows)) as session:
-        session.adopt(loaded)
+        session.adopt_configured()
+        require_modes(session, [CLOSED] if closes else [])
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "settings.json", settings)
         traces = _run_mode(session, rows, folder, TOOLS, temperature, config.eval.samples)
-        closed = None
-        # Where the calls are the answer, nothing can be answered without one.
-        if "closed_book" in config.eval.modes and not any(task.functions for task in rows.tasks):
-            closed = _closed_book(_run_mode(session, rows, folder, CLOSED, 0.0, 1))
+        closed = _closed_book(_run_mode(session, rows, folder, CLOSED, 0.0, 1)) if closes else None
     report = {
         "benchmark": rows.name,
         "checkpoint": config.model.path,
@@ -148,7 +147,7 @@ def _settings(config: Config, rows: Rows) -> dict[str, Any]:
     return {
         "config": kept,
         "rows": _digest([asked, rows.documents]),
-        "weights": _weights(resolve_checkpoint(config.model.path)),
+        "weights": [] if config.engine.kind == "remote" else _weights(resolve_checkpoint(config.model.path)),
         "about": {"licence": rows.licence, "source": rows.source, "versions": about["versions"], "git": about["git"]},
     }
 

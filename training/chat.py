@@ -9,15 +9,13 @@ from typing import TextIO
 
 from rich.console import Console
 
-from callwright.envs.rewards import Reward
+from callwright.envs.rewards import ungraded
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address
-from callwright.serving.models import load
 from callwright.serving.protocol import Event, EventType
 from callwright.serving.turn import OnEvent
-from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.session import Session, open_session
 
@@ -46,11 +44,10 @@ def chat(
     """
     console = Console(file=out, highlight=False, soft_wrap=True)
     with open_session(config) as session:
-        path = resolve_checkpoint(config.model.path)
-        session.adopt(load(path, device=config.engine.device, dtype=config.engine.dtype))
+        name = session.adopt_configured()
         source = sys.stdin if lines is None else lines
         if lines is None and sys.stdin.isatty():
-            console.print(f"[dim]{path}; one question a line, end with Ctrl-D[/dim]")
+            console.print(f"[dim]{name}; one question a line, end with Ctrl-D[/dim]")
         for number, line in enumerate(source):
             if question := line.strip():
                 _answer(session, session.policy(config.eval.chat_temperature), question, number, console, on_event)
@@ -68,7 +65,7 @@ def _answer(
                 task,
                 policy,
                 session.call_tool,
-                _unpaid,
+                ungraded,
                 session.config.budgets,
                 key=address(session.config.seed, "chat", number),
                 session=f"chat-{number}",
@@ -83,11 +80,6 @@ def _answer(
     printer.end()
     if record.solution is None and record.outcome is Outcome.SCORED:
         console.print("it ended without a solution", style="red", markup=False)
-
-
-async def _unpaid(task: Task, solution: str | None, call: object, *, clean: bool) -> Reward:
-    """A conversation has no reward."""
-    return Reward({}, success=False)
 
 
 class _Printer:

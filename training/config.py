@@ -13,10 +13,20 @@ from pydantic import ValidationError
 
 from callwright import configs
 from callwright.serving.errors import UserError
+from callwright.serving.queues.servicebus_connection import without_secrets
 from callwright.training.config_schema import Config, config_keys
 from callwright.training.yaml_values import dump_yaml, parse_yaml
 
-__all__ = ["Config", "ConfigError", "dump_config", "find_config", "is_override", "load_config", "shipped_configs"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "config_from",
+    "dump_config",
+    "find_config",
+    "is_override",
+    "load_config",
+    "shipped_configs",
+]
 
 _OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*=")
 
@@ -28,7 +38,15 @@ class ConfigError(UserError):
 def load_config(path_or_name: str | Path, overrides: Iterable[str] = ()) -> Config:
     """The config in a YAML file, in a run folder, or shipped under that name, with `a.b=value` overrides applied."""
     source = find_config(path_or_name)
-    data = _read(source)
+    return _resolved(_read(source), source, overrides)
+
+
+def config_from(data: Mapping[str, Any], source: Path, overrides: Iterable[str] = ()) -> Config:
+    """The same from a mapping that stands inside another file, ``source``."""
+    return _resolved(_extended(dict(data), source, ()), source, overrides)
+
+
+def _resolved(data: dict[str, Any], source: Path, overrides: Iterable[str]) -> Config:
     given: dict[str, str] = {}
     for override in overrides:
         given[_apply(data, override)] = override
@@ -80,6 +98,10 @@ def _read(path: Path, chain: tuple[Path, ...] = ()) -> dict[str, Any]:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a config is `key: value` lines, not a {type(data).__name__}")
+    return _extended(data, path, chain)
+
+
+def _extended(data: dict[str, Any], path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -129,11 +151,11 @@ def _explain(error: ValidationError, source: Path, given: Mapping[str, str]) -> 
         if first["type"] == "model_type":
             line = f"{where}: {key} is a section of keys, not {_short(first['input'])}"
         elif first["type"] == "value_error":  # a check of ours: it says what and the mend
-            line = f"{where}: {key}: {message.removeprefix('Value error, ')}"
+            line = f"{where}: {key and key + ': '}{message.removeprefix('Value error, ')}"
         else:
             line = f"{where}: {key} {message.removeprefix('Input ')}, not {_short(first['input'])}"
     more = len(problems) - 1
-    return line + (f" (and {more} more)" if more else "")
+    return without_secrets(line) + (f" (and {more} more)" if more else "")
 
 
 def _nearest_key(key: str) -> str:

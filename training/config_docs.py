@@ -10,12 +10,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from callwright.envs.rewards.registry import REWARDS
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.training.config_schema import Config, sections_in
 
 INTRO = """# Configuration
 
-Made from training/config_schema.py and the dials in envs/tasks/ by `make docs`; change it there.
+Made from training/config_schema.py, the dials in envs/tasks/ and the weights in envs/rewards/ by `make docs`; change it
+there.
 
 `callwright train CONFIG key=value ...` takes a file, a run folder, or a name shipped in configs/. A file may say
 `extends: NAME` and then holds only what differs. Values are YAML, keys are dotted: `grpo.steps=10 model.lora.r=8`.
@@ -34,7 +36,7 @@ _NAMES = {
 
 def describe() -> str:
     """Every key as Markdown: name, type, default and meaning."""
-    return "\n".join([INTRO, *_section(Config, ""), *_families()]) + "\n"
+    return "\n".join([INTRO, *_section(Config, ""), *_families(), *_rewards()]) + "\n"
 
 
 def _section(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -73,6 +75,17 @@ def _families() -> Iterator[str]:
             f"`{dial}` = `{_value(field.get_default(call_default_factory=True))}`" for dial, field in fields
         )
         yield from ("", f"**{name}**. {doc} {f'Defaults: {dials}.' if dials else ''}".rstrip())
+
+
+def _rewards() -> Iterator[str]:
+    """The weights of every reward function."""
+    yield from ("", "## Reward functions and their weights", "", "`reward.weights`, by the function's name.")
+    for name, function in REWARDS.items():
+        weights = "; ".join(
+            f"`{weight}` = `{_value(field.get_default())}` {field.description}"
+            for weight, field in function.model_fields.items()
+        )
+        yield from ("", f"**{name}**. {_doc(function)} Weights: {weights}.")
 
 
 def _doc(model: type[BaseModel]) -> str:

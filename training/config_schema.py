@@ -12,11 +12,15 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.settings import VARIABLE_NAME, check_address
 from callwright.envs.executors.web.settings import WebSettings
+from callwright.envs.rewards.registry import RewardSpec
 from callwright.envs.tasks.registry import FAMILIES
 from callwright.envs.tasks.suite import FamilySpec
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.gateway.settings import GatewaySettings
+from callwright.serving.protocol.tools import DEFAULT_TOOLS
+from callwright.serving.queues.faults import FaultSettings
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]  # YAML has lists, we keep tuples
 Positive = Annotated[int, Field(gt=0)]
@@ -25,7 +29,10 @@ Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
 Free = dict[str, Any]
+KNOWN_TOOLS = tuple(tool.name for tool in DEFAULT_TOOLS)
 EvalMode = Literal["greedy", "sampled", "closed_book"]
+EvalSplit = Literal["held_out", "train"]
+LatePolicy = Literal["drop", "wait", "zero"]
 
 
 class Section(BaseModel):
@@ -56,24 +63,44 @@ class Model(Section):
     """Adapters instead of full weights; null trains every weight."""
 
 
+class Remote(Section):
+    """The server of a vendor's model, for `engine.kind: remote`; the model's name there is `model.path`."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] = "http://127.0.0.1:8000"
+    """Its address without the API's own path; the default is where `callwright serve` listens."""
+    wire: Literal["openai", "responses", "anthropic", "gemini", "ollama"] = "openai"
+    """The API that it speaks."""
+    key_variable: Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]*$")] | None = None
+    """Environment variable that holds the API key; null sends none."""
+    timeout_s: Seconds = 120.0
+    """Time for one request; a busy or unreachable server is asked three times."""
+    fields: Free = {}
+    """Put into every request as they are, such as `{reasoning_effort: low}`."""
+
+
 class Engine(Section):
     """How tokens are sampled."""
 
-    kind: Literal["transformers"] = "transformers"
-    """The engine."""
+    kind: Literal["transformers", "remote"] = "transformers"
+    """`transformers` runs the model here; `remote` asks a vendor's, by its text alone, for `eval` and `chat`."""
     max_batch: Positive = 256
-    """Rollouts that decode at once; others wait for a slot."""
+    """Rollouts that decode at once, or requests of `remote`; others wait for a slot."""
     max_context: Positive = 512
     """Positions a rollout's cache can hold, prompt included."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes cuda where there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Weights and cache of the engine and the trainer; bfloat16 is slower than float32 on most CPUs."""
+    remote: Remote = Remote()
 
 
 class Code(Section):
     """The code tool: commands in a sandbox."""
 
+    backend: Literal["local", "sandboxfusion"] = "local"
+    """`local` runs commands on this machine; `sandboxfusion` sends them to a server of that kind."""
+    url: str | None = None
+    """The address of the `sandboxfusion` server, such as `http://sandbox.example:8080`."""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     """`none` runs model-written commands bare: for a machine that is itself thrown away afterwards."""
     workers: Positive = 2
@@ -84,6 +111,11 @@ class Code(Section):
     """Memory limit of one command."""
     output_kb: Positive = 16
     """Output kept of one command; the rest is cut and the record says so."""
+
+    @model_validator(mode="after")
+    def _backend_has_its_address(self) -> Self:
+        check_address(self.backend, self.url)
+        return self
 
 
 class Azure(Section):
@@ -100,9 +132,34 @@ class Executors(Section):
     """Unanswered calls of one tool at once; more wait for a lane."""
     queue_s: Seconds = 60.0
     """What a call may wait on top of its tool's deadline, for a lane and a free worker; past it the fault is ours."""
+    broker: Literal["memory", "sqlite", "servicebus"] = "memory"
+    """Where commands and results queue: in the process, in a file for the processes of a machine, or in Service Bus."""
+    queues: str = "runs/queues.db"
+    """File of the `sqlite` broker; it and its folder are made where they are missing."""
+    servicebus_env: Annotated[str, Field(pattern=VARIABLE_NAME)] = "CALLWRIGHT_SERVICEBUS"
+    """Name of the environment variable that holds the connection string of the `servicebus` broker."""
+    servicebus_prefix: str = ""
+    """Begins every queue's name there: `commandqueue-TOOL`, `presencequeue-TOOL`, `rewardqueue`, all with sessions."""
+    external: Names = ()
+    """Tools whose workers are other processes (`callwright worker`); a start waits `queue_s` for one of each."""
+    lease_s: Seconds = 30.0
+    """How long after a worker's death another may take over its calls. Renewed while a call runs."""
+    journal: str = "runs/journal.db"
+    """File with the results of calls that ran and are not settled yet; the workers of a broker share it."""
+    health_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Port of a worker process for /healthz and /metrics, on 127.0.0.1; 0 takes any free one, null has none."""
     web: WebSettings = WebSettings()
     code: Code = Code()
     azure: Azure = Azure()
+
+    @model_validator(mode="after")
+    def _external_workers_can_be_reached(self) -> Self:
+        for name in self.external:
+            if name not in KNOWN_TOOLS:
+                raise ValueError(f"external: there is no tool {name}; there are {', '.join(KNOWN_TOOLS)}")
+        if self.external and self.broker == "memory":
+            raise ValueError("external workers need a broker that processes share: set executors.broker=sqlite")
+        return self
 
 
 class Tasks(Section):
@@ -156,10 +213,12 @@ class WarmStage(Section):
 
 
 class WarmStart(Section):
-    """Supervised start on traces of scripted solvers (TRL SFT)."""
+    """Supervised start on traces of scripted solvers, or of another model (TRL SFT)."""
 
     checkpoint: str | None = None
     """Where to begin instead of at `model.path`: `quickstart` (the shipped warm start), a folder, or a run folder."""
+    traces: str | None = None
+    """A folder of traces (from `callwright eval MODEL eval.split=train`) to learn from instead of scripted solvers."""
     stages: Annotated[tuple[WarmStage, ...], Field(strict=False)] = ()
     """The stages, one after another; none starts GRPO from the model as it is."""
     batch: Positive = 64
@@ -168,6 +227,12 @@ class WarmStart(Section):
     """Also learn to predict tool results: more copying to learn from, for a model that starts from nothing."""
     trl: Free = {}
     """Passed unrenamed to trl.SFTConfig."""
+
+    @model_validator(mode="after")
+    def _traces_are_learned_in_stages(self) -> Self:
+        if self.traces is not None and not self.stages:
+            raise ValueError("traces are learned in stages: say warm_start.stages=[{steps: 100}]")
+        return self
 
 
 class Grpo(Section):
@@ -186,7 +251,12 @@ class Grpo(Section):
     temperature: Rate = 1.0
     """Sampling temperature."""
     deadline_s: Seconds = 120.0
-    """A batch closes after this long; what comes later is late and trains nothing."""
+    """A batch closes after this long; what comes later is late."""
+    late: LatePolicy = "drop"
+    """Rollouts that are late or lost: `drop` leaves them out of their groups; `wait` holds the batch open as long as
+    their own wall clocks allow; `zero` counts them as 0, which poisons the baseline and is there to show it."""
+    faults: FaultSettings | None = None
+    """Faults put into the reward queue on purpose; null leaves the queue alone and keeps no log of it."""
     max_infra_share: Share = 0.25
     """The run stops and says why when more than this share of a batch failed through no fault of the policy."""
     permute_rewards: bool = False
@@ -209,6 +279,8 @@ class Eval(Section):
     documents: str | None = None
     """A search corpus for benchmarks, JSONL of `{title, text}`: rows that it cannot answer are left out. Short:
     `documents=`."""
+    split: EvalSplit = "held_out"
+    """`train` makes the verb `eval` draw tasks of training: to collect traces, for a score tells nothing there."""
     n: Positive = 512
     """Tasks with new seeds."""
     n_slices: Count = 256
@@ -261,12 +333,19 @@ class Config(Section):
     executors: Executors = Executors()
     budgets: Budgets = Budgets()
     tasks: Tasks = Tasks()
+    reward: RewardSpec = RewardSpec()
     warm_start: WarmStart = WarmStart()
     grpo: Grpo = Grpo()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     serve: GatewaySettings = GatewaySettings()
+
+    @model_validator(mode="after")
+    def _faults_meet_every_record(self) -> Self:
+        if self.grpo.faults is not None and self.executors.external:
+            raise ValueError("grpo.faults act on the records of this process alone: leave executors.external empty")
+        return self
 
 
 def sections_in(annotation: Any) -> list[type[BaseModel]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from callwright.envs.trajectory import Outcome
+
 ROW_AVERAGED_LOSSES = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 """Loss types whose denominator counts rows (TRL 1.16, read in source): masked rows must be renormalised away.
 
@@ -70,6 +72,17 @@ def group_stats(rewards: Sequence[float | None], group_size: int) -> GroupStats:
         survivors=sum(reward is not None for reward in rewards),
         rows=len(rewards),
     )
+
+
+def spread(values: NDArray[np.float64], rewards: Sequence[float | None]) -> float:
+    """The standard deviation of the advantages of surviving rows; 0 where none survived."""
+    alive = np.array([reward is not None for reward in rewards], dtype=np.bool_)
+    return float(values[alive].std()) if alive.any() else 0.0
+
+
+def counts_wrongly(outcome: Outcome, reward: float | None) -> bool:
+    """Whether a row is poison: it counted in its group, though it ended through no doing of the policy."""
+    return reward is not None and not outcome.in_baseline
 
 
 def has_zero_variance(group: Sequence[float | None]) -> bool:

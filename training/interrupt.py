@@ -1,4 +1,6 @@
-"""Ctrl-C once: finish the step, save, stop. Twice: stop at once (the last checkpoint stands)."""
+"""Ctrl-C once: finish the step, save, stop. Twice: stop at once (the last checkpoint stands).
+
+What has processes of its own to end takes SIGTERM for a Ctrl-C, so that it ends them too."""
 
 from __future__ import annotations
 
@@ -39,3 +41,20 @@ def graceful_interrupt() -> Iterator[Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """While open, SIGTERM raises KeyboardInterrupt in the main thread. Off the main thread it stays as it is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -11,17 +11,18 @@ from typing import Any
 
 from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
+from callwright.serving.engines.engine import require_exact
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
-from callwright.training.checkpoints import latest, resolve_checkpoint
+from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
-from callwright.training.session import Session, open_session
+from callwright.training.session import Session, engine_class, open_session
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
 
@@ -41,6 +42,7 @@ def train(
     ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
     failed.
     """
+    require_exact(engine_class(config))
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
@@ -57,10 +59,8 @@ def evaluate(config: Config) -> dict[str, Any]:
     The result is the first of ``eval.modes``, with ``metric`` beside it and the score of each mode under its name.
     """
     with open_session(config) as session:
-        session.adopt(
-            load(resolve_checkpoint(config.model.path), device=config.engine.device, dtype=config.engine.dtype)
-        )
-        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval", config.eval.modes)
+        session.adopt_configured()
+        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval", config.eval.modes, config.eval.split)
     report.print_single(scores)
     first = scores[config.eval.modes[0]]
     return {**first, "metric": {"success": first["success"]}, **scores}
@@ -128,8 +128,7 @@ def _grpo(
         log(f"saved; go on with: callwright train {folder} --resume")
         raise KeyboardInterrupt
     updates = int(trainer.state.global_step)
-    if session.engine is not None:
-        session.engine.set_version(updates)
+    session.exact_engine.set_version(updates)
     return metrics.rows(), updates
 
 

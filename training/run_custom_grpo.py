@@ -20,10 +20,11 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
-from callwright.serving.engines.engine import require_exact
+from callwright.training.config_schema import LatePolicy
 from callwright.training.faults import stop_on_faults
-from callwright.training.groups import advantages, group_stats, has_zero_variance
-from callwright.training.session import Session
+from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
+from callwright.training.reward_queue_log import logged_reward_queue
+from callwright.training.session import Session, waves
 from callwright.training.trace_records import trace_record
 
 
@@ -45,7 +46,7 @@ class GrpoRollouts:
             rows = self._rollouts(step, len(prompts) // grpo.num_generations, trainer.state.global_step)
         finally:
             trainer.model.train(training)
-        rewards = [row.total_reward for row in rows]
+        rewards = [_counted(row, grpo.late) for row in rows]
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
         self._record(step, rows, rewards, str(trainer.scale_rewards), time.monotonic() - started)
@@ -54,19 +55,21 @@ class GrpoRollouts:
 
     def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
         session, grpo = self.session, self.session.config.grpo
-        assert session.engine is not None
-        require_exact(session.engine)
-        session.engine.set_version(version)
+        session.exact_engine.set_version(version)
         tasks = session.tasks.sample("train", groups, "grpo", step * groups)
-        rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")
-        if grpo.resample_zero_variance:
-            rows = self._resampled(rows, step)
+        with logged_reward_queue(session.reward_queue, self.folder, step):
+            rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")
+            if grpo.resample_zero_variance:
+                rows = self._resampled(rows, step)
         return rows
 
     def _run(self, tasks: Sequence[Task], stream: str) -> list[Rollout]:
         grpo = self.session.config.grpo
         attempts = [Attempt(task, sample, stream) for task in tasks for sample in range(grpo.num_generations)]
-        return self.session.run(attempts, temperature=grpo.temperature, deadline_s=grpo.deadline_s)
+        deadline_s = grpo.deadline_s
+        if grpo.late == "wait":  # every rollout has its own wall clock, which begins with its wave
+            deadline_s += waves(self.session.config, len(attempts)) * self.session.config.budgets.wall_s
+        return self.session.run(attempts, temperature=grpo.temperature, deadline_s=deadline_s)
 
     def _resampled(self, rows: list[Rollout], step: int) -> list[Rollout]:
         """Groups that teach nothing are replaced, once, by groups of fresh tasks."""
@@ -83,7 +86,6 @@ class GrpoRollouts:
         return rows
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
-        assert self.session.loaded is not None
         policy = self.session.policy(1.0)
         filler = next(iter(sorted(policy.codec.eos)), 0)
         columns: dict[str, list[Any]] = {key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}
@@ -104,8 +106,9 @@ class GrpoRollouts:
         size = self.session.config.grpo.num_generations
         values = advantages(rewards, size, scale=scale)
         with TraceWriter(self.folder / "traces", step_name(step)) as traces:
-            for row, advantage in zip(rows, values, strict=True):
-                traces.write(trace_record(row, self.session.policy(1.0).codec, step=step, advantage=float(advantage)))
+            for row, advantage, reward in zip(rows, values, rewards, strict=True):
+                codec = self.session.policy(1.0).codec
+                traces.write(trace_record(row, codec, step=step, advantage=float(advantage), counted=reward))
         stats, counted = group_stats(rewards, size), score(rows)
         known = [reward for reward in rewards if reward is not None]
         self.last = {
@@ -115,6 +118,10 @@ class GrpoRollouts:
             "calls_per_rollout": counted.calls_per_rollout,
             "tokens_per_rollout": counted.tokens_per_rollout,
             "zero_variance_share": stats.zero_variance / stats.groups,
+            "advantage_std": spread(values, rewards),
+            "poisoned": float(
+                sum(counts_wrongly(row.outcome, reward) for row, reward in zip(rows, rewards, strict=True))
+            ),
             "rollout_seconds": seconds,
             "tool_seconds_mean": sum(row.tool_seconds for row in rows) / len(rows),
             **{f"outcome/{outcome}": float(sum(row.outcome is outcome for row in rows)) for outcome in Outcome},
@@ -124,6 +131,12 @@ class GrpoRollouts:
 def reward_column(reward: Sequence[float | None], **_: Any) -> list[float | None]:
     """TRL's reward function: the rollouts bring their rewards with them; None leaves a row out of its group."""
     return list(reward)
+
+
+def _counted(row: Rollout, late: LatePolicy) -> float | None:
+    """What its group sees of a row: None leaves it out."""
+    missing = row.outcome in (Outcome.LATE, Outcome.INFRA_FAULT)
+    return 0.0 if missing and late == "zero" else row.total_reward
 
 
 def _permuted(rewards: Sequence[float | None], address: str) -> list[float | None]:

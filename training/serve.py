@@ -8,6 +8,7 @@ from pathlib import Path
 from transformers.utils import logging as transformers_logging
 
 from callwright.serving.engines.transformers_engine import TransformersEngine
+from callwright.serving.errors import UserError
 from callwright.serving.gateway.app import KEY_VARIABLE, build_app
 from callwright.serving.gateway.plan import Served
 from callwright.serving.gateway.server import address, bind, server
@@ -19,6 +20,8 @@ from callwright.training.config import Config
 
 def serve(config: Config) -> None:
     """Serve until told to stop. Raises UserError for an address or a checkpoint that cannot be had."""
+    if config.engine.kind == "remote":
+        raise UserError("engine.kind=remote: a vendor's model is served already; serve a checkpoint")
     settings = config.serve
     transformers_logging.disable_progress_bar()
     if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):

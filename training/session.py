@@ -8,29 +8,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transformers.utils import logging as transformers_logging
 
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor
-from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
-from callwright.serving.engines.engine import Sampling
+from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.engine import Sampling, require_exact
+from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
-from callwright.serving.models import Loaded
+from callwright.serving.models import Loaded, load
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool, ToolCall
-from callwright.serving.queues.dispatcher import Reply
+from callwright.serving.queues.faults import FaultyBroker
+from callwright.serving.queues.reply import Reply
 from callwright.training.background_loop import BackgroundLoop
+from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
+from callwright.training.executor_settings import executor_settings, searches_tasks, tools_of
+from callwright.training.remote import remote_engine
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
-STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
 
 
 @dataclass(slots=True)
@@ -41,8 +46,14 @@ class Session:
     tasks: TaskSource
     executors: Executors
     loop: BackgroundLoop
-    loaded: Loaded | None = None
-    engine: TransformersEngine | None = None
+    engine: TransformersEngine | RemoteEngine | None = None
+    codec: Codec | None = None
+
+    @property
+    def reward_queue(self) -> FaultyBroker | None:
+        """The broker, where the config puts faults into its reward queue."""
+        broker = self.executors.broker
+        return broker if isinstance(broker, FaultyBroker) else None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -50,24 +61,45 @@ class Session:
 
     def adopt(self, loaded: Loaded, model: Any = None) -> None:
         """Serve this model from now on (``model``: the same weights under a trainer's wrapper)."""
-        if self.engine is not None:
-            self.engine.close()
-        self.loaded = loaded
         engine = self.config.engine
-        self.engine = TransformersEngine(
+        serving = TransformersEngine(
             loaded.model if model is None else model,
             rows=engine.max_batch,
             context=engine.max_context,
             barrier=self.config.deterministic,
         )
+        self._serve(serving, loaded.codec)
+
+    def adopt_configured(self) -> str:
+        """Serve what ``model.path`` names, a checkpoint or a vendor's model, and return its name. Raises UserError."""
+        path, engine = self.config.model.path, self.config.engine
+        if engine.kind == "remote":
+            remote = remote_engine(self.config)
+            self._serve(remote, remote.codec)
+            return f"{path} at {engine.remote.url}"
+        path = resolve_checkpoint(path)
+        self.adopt(load(path, device=engine.device, dtype=engine.dtype))
+        return path
+
+    def _serve(self, engine: TransformersEngine | RemoteEngine, codec: Codec) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine, self.codec = engine, codec
+
+    @property
+    def exact_engine(self) -> TransformersEngine:
+        """The engine, for policy-gradient training. Raises UserError where it knows its model by text alone."""
+        require_exact(type(self.engine))
+        assert isinstance(self.engine, TransformersEngine)
+        return self.engine
 
     def policy(self, temperature: float) -> Policy:
         """The served model as a policy, with this config's dialect, tools and prompt."""
-        if self.engine is None or self.loaded is None:
+        if self.engine is None or self.codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
             self.engine,
-            self.loaded.codec,
+            self.codec,
             self.tools,
             self.config.dialect,
             Sampling(temperature),
@@ -91,8 +123,19 @@ class Session:
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
         in_flight = IN_FLIGHT_PER_ROW * self.config.engine.max_batch
-        arena = Arena(self.policy(temperature), self.call_tool, grade, budgets or self.config.budgets, in_flight)
+        paid = partial(grade, function=self.config.reward.function())
+        arena = Arena(self.policy(temperature), self.call_tool, paid, budgets or self.config.budgets, in_flight)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
+
+
+def waves(config: Config, attempts: int) -> int:
+    """How many waves so many attempts take: those of one wave run at once."""
+    return -(-attempts // (IN_FLIGHT_PER_ROW * config.engine.max_batch))
+
+
+def engine_class(config: Config) -> type:
+    """The class of the engine that the config asks for."""
+    return RemoteEngine if config.engine.kind == "remote" else TransformersEngine
 
 
 @contextmanager
@@ -122,31 +165,9 @@ def open_session(
 
 
 async def _started(config: Config, tasks: TaskSource, given: Mapping[str, Executor] | None) -> Executors:
-    settings = executor_settings(config)
-    web = config.executors.web
-    own = "web" in config.tools and web.backend == "corpus" and web.corpus is None
-    documents = tasks.documents() if own else None
-    executors = Executors(settings, documents=documents, executors=given)
+    settings, faults = executor_settings(config, tools_of(config)), config.grpo.faults
+    own = "web" in config.tools and "web" not in settings.external and searches_tasks(config)
+    broker = None if faults is None else FaultyBroker(open_broker(settings), faults, config.seed)
+    executors = Executors(settings, documents=tasks.documents() if own else None, executors=given, broker=broker)
     await executors.start()
     return executors
-
-
-def executor_settings(config: Config) -> ExecutorSettings:
-    """The executors' own settings, from the run's config."""
-    code = config.executors.code
-    limits = Limits(
-        wall_s=code.timeout_s,
-        cpu_s=max(1, round(code.timeout_s)),
-        memory_mb=code.memory_mb,
-        output_bytes=code.output_kb * 1024,
-    )
-    # The code executor also runs unit tests for graders, so it is there even where the policy may not call it.
-    tools = tuple(dict.fromkeys((*config.tools, "code")))
-    return ExecutorSettings(
-        tools=tools,
-        lanes=config.executors.lanes,
-        # A run may take all of its tool's own time before it counts as stuck.
-        deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
-        web=config.executors.web,
-        code=CodeSettings(sandbox=code.sandbox, workers=code.workers, limits=limits),
-    )

@@ -11,9 +11,17 @@ from callwright.serving.engines.codec import Codec
 
 
 def trace_record(
-    rollout: Rollout, codec: Codec, *, step: int | None = None, advantage: float | None = None
+    rollout: Rollout,
+    codec: Codec,
+    *,
+    step: int | None = None,
+    advantage: float | None = None,
+    counted: float | None = None,
 ) -> dict[str, Any]:
-    """Everything needed to read, re-score or re-train on the rollout later."""
+    """Everything needed to read, re-score or re-train on the rollout later. ``counted`` is what its group saw.
+
+    Of a model that is known by its text alone, segments have their text and no ids.
+    """
     reward = rollout.reward
     return {
         "key": rollout.task.key,
@@ -24,10 +32,12 @@ def trace_record(
         "slice": rollout.task.slice,
         "question": rollout.task.question,
         "answer": rollout.task.answer,
+        "plan": [{"tool": step.tool, "arguments": dict(step.arguments)} for step in rollout.task.plan],
         "solution": rollout.solution,
         "cause": rollout.trajectory.cause,
         "success": rollout.success,
         "reward": None if reward is None else {"parts": dict(reward.parts), "total": reward.total},
+        "counted": counted,
         "advantage": advantage,
         "seconds": rollout.seconds,
         "tool_seconds": rollout.tool_seconds,
@@ -53,7 +63,10 @@ def trace_record(
 
 
 def _segment(segment: Segment, codec: Codec) -> dict[str, Any]:
-    record: dict[str, Any] = {"text": codec.decode(segment.ids), "ids": list(segment.ids)}
-    if isinstance(segment, Sampled):
-        return {"kind": "sampled", **record, "logprobs": list(segment.logprobs), "version": segment.version}
-    return {"kind": "given", **record}
+    sampled = isinstance(segment, Sampled)
+    record: dict[str, Any] = {"kind": "sampled" if sampled else "given", "text": codec.decode(segment.ids)}
+    if codec.exact:
+        record["ids"] = list(segment.ids)
+        if isinstance(segment, Sampled):
+            record |= {"logprobs": list(segment.logprobs), "version": segment.version}
+    return record

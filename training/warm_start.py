@@ -1,4 +1,5 @@
-"""The supervised start: traces of scripted solvers, run through the one rollout function, then TRL's SFTTrainer.
+"""The supervised start: traces of scripted solvers, or of another model, through the one rollout function, then TRL's
+SFTTrainer.
 
 Invariant: a trace trains on what its solver sampled; what was given to it (prompt, results) has label -100, except
 where ``on_given`` asks for a language-model loss on results too.
@@ -6,10 +7,8 @@ where ``on_given`` asks for a language-model loss on results too.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,57 +18,22 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
-from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import CallTool, Reward
-from callwright.envs.rollout import Grader, Policy, Rollout, rollout
-from callwright.envs.tasks.task import Task
-from callwright.envs.trajectory import Outcome, Trajectory
+from callwright.envs.rollout import Policy
+from callwright.envs.trajectory import Trajectory
 from callwright.serving.engines.codec import Codec
-from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded, load
 from callwright.serving.models.tiny import new_model, train_tokenizer
 from callwright.serving.progress import Progress, log
 from callwright.serving.protocol import DEFAULT_TOOLS
 from callwright.training.checkpoints import resolve_checkpoint
+from callwright.training.demonstrations import demonstrations
 from callwright.training.experts import Habits, ScriptedEngine, script
 from callwright.training.muon import MuonAdamW
 from callwright.training.practice import copying_rows
 from callwright.training.session import Session
 
-CONCURRENT_TRACES = 64
 TOKENIZER_TASKS = 3000
 MICRO_BATCHES = 2
-
-
-async def collect_traces(
-    tasks: Sequence[Task],
-    habits: Habits,
-    policy: Policy,
-    call_tool: CallTool,
-    grade: Grader,
-    budgets: Budgets,
-    seed: object,
-) -> list[Rollout]:
-    """One scripted rollout a task, in order. Raises RunError when an executor failed: a trace must be whole."""
-    limit = asyncio.Semaphore(CONCURRENT_TRACES)
-
-    async def one(index: int, task: Task, bar: Progress) -> Rollout:
-        rng = random.Random(f"script|{seed}|{task.key}")
-        scripted = replace(policy, engine=ScriptedEngine(policy.codec, script(task, habits, rng, policy.dialect)))
-        async with limit:
-            trace = await rollout(task, scripted, call_tool, grade, budgets, key=0, session=f"trace-{index}")
-        if trace.outcome is Outcome.INFRA_FAULT:
-            raise RunError(f"warm start: {trace.trajectory.cause}")
-        bar.step()
-        return trace
-
-    with Progress("traces", total=len(tasks)) as bar:
-        try:
-            async with asyncio.TaskGroup() as group:
-                running = [group.create_task(one(index, task, bar)) for index, task in enumerate(tasks)]
-        except* RunError as failed:
-            raise failed.exceptions[0] from None
-    return [task.result() for task in running]
 
 
 def labelled(trajectory: Trajectory, *, on_given: bool) -> dict[str, list[int]]:
@@ -189,11 +153,6 @@ def new_tiny(session: Session) -> Loaded:
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 
 
-async def _ungraded(task: Task, solution: str | None, call: Any, *, clean: bool) -> Reward:
-    """A demonstration is not paid; the gold check says that gold plans are right."""
-    return Reward({}, success=False)
-
-
 def warm_start(session: Session, folder: Path) -> Loaded:
     """The model that GRPO starts from: made or loaded, then trained through the configured stages.
 
@@ -205,18 +164,11 @@ def warm_start(session: Session, folder: Path) -> Loaded:
     if not config.warm_start.stages:
         return loaded
     for number, stage in enumerate(config.warm_start.stages):
-        tasks = session.tasks.sample("train", stage.traces, f"warm-{number}", 0)
-        habits = Habits(guess=stage.guess, slip=stage.slip, stray=stage.stray, leave=stage.leave)
         nobody = ScriptedEngine(loaded.codec, [])  # each trace brings its own script
         policy = Policy(
             nobody, loaded.codec, session.tools, config.dialect, system_prompt=config.system_prompt == "full"
         )
-        log(f"warm start, stage {number + 1}: {stage.traces} traces of scripted solvers, then {stage.steps} steps")
-        traces = session.loop.run(
-            collect_traces(
-                tasks, habits, policy, session.call_tool, _ungraded, session.config.budgets, f"{config.seed}|{number}"
-            )
-        )
+        traces = demonstrations(session, stage, number, policy)
         rows = [labelled(trace.trajectory, on_given=config.warm_start.on_results) for trace in traces]
         practice = round(len(rows) * stage.copying / (1 - stage.copying))
         rows += copying_rows(loaded.codec, config.tasks.world, practice, f"{config.seed}|{number}")

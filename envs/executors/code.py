@@ -1,12 +1,14 @@
-"""The ``code`` tool: a shell command line in the sandbox, and the record of how it ended."""
+"""The ``code`` tool: a shell command line in a sandbox, here or on a server, and the record of how it ended."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any, Protocol
 
 from callwright.envs.executors.executor import ExecutorUnavailable, Record, record_of
-from callwright.envs.executors.sandbox import BareRunner, Limits, Run, SandboxError, SandboxPool
+from callwright.envs.executors.sandbox import BareRunner, Run, SandboxError, SandboxPool
+from callwright.envs.executors.sandboxfusion import SandboxFusion
+from callwright.envs.executors.settings import CodeSettings
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
 
@@ -16,23 +18,44 @@ log = logging.getLogger(__name__)
 _LIMIT_SIGNALS = {128 + 24: "processor time limit", 128 + 25: "file size limit"}
 
 
+class Runner(Protocol):
+    """What runs command lines. Whatever it raises as SandboxError is its own fault, never the command's."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def run(self, command: str) -> Run: ...
+
+    async def close(self) -> None: ...
+
+
+def runner_of(settings: CodeSettings) -> Runner:
+    """The settings' own; nothing of it is started."""
+    if settings.url is not None:
+        return SandboxFusion(settings.url, settings.workers, settings.limits)
+    if settings.sandbox == "none":
+        return BareRunner(settings.workers, settings.limits)
+    return SandboxPool(settings.workers, settings.limits)
+
+
 class CodeExecutor:
     """Answers ``{"type":"code","status",...,"exit_code","stdout"[,"stderr"][,"truncated"][,"message"]}``.
 
     Exit code 0 is ok, another one is error, a limit of the sandbox is limit; ``stderr`` is there when it is not empty.
     """
 
-    def __init__(
-        self, *, sandbox: Literal["bubblewrap", "none"] = "bubblewrap", workers: int = 2, limits: Limits | None = None
-    ) -> None:
-        self.name = f"code/{sandbox}"
-        self.runner = BareRunner(workers, limits) if sandbox == "none" else SandboxPool(workers, limits)
+    def __init__(self, settings: CodeSettings, runner: Runner | None = None) -> None:
+        self.runner = runner or runner_of(settings)
+        self.name = f"code/{self.runner.name}"
 
     async def start(self) -> None:
         try:
             await self.runner.start()
         except SandboxError as error:
-            raise ExecutorUnavailable(f"{error}; or, WITHOUT ISOLATION, set sandbox: none") from error
+            bare = "; or, WITHOUT ISOLATION, set sandbox: none" if isinstance(self.runner, SandboxPool) else ""
+            raise ExecutorUnavailable(f"{error}{bare}") from error
 
     async def run(self, call: ToolCall) -> Record:
         return _record(call, await self.runner.run(call.arguments["code_command"]))

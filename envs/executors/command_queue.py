@@ -4,8 +4,10 @@ Invariants:
 - Every command that is taken is answered, in its own lane, whatever happens to it: a result, an error, a rejection or
   an infra fault. A lane that got no answer would shift every later one.
 - A body is validated again here. A malformed one, or one of another tool's type, goes to the dead letters.
-- The lease is renewed for as long as the call runs, and the call runs no longer than ``deadline_s``.
-- A stateful tool's command that comes a second time is not run a second time: nobody knows how far the first got.
+- The lease is renewed for as long as the call runs, and the call runs no longer than ``deadline_s``. A worker whose
+  lease ran out all the same publishes nothing: the command is someone else's by then.
+- A result is in the journal before it is published. A command that comes a second time is answered from there; where
+  there is no result, a stateful tool's command is not run a second time: nobody knows how far the first got.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
-from callwright.envs.executors.executor import Executor
+from callwright.envs.executors.executor import Executor, Record
+from callwright.envs.executors.journal import Journal
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
-from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost, command_queue
+from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost, Message, command_queue
 from callwright.serving.queues.reply import CallStatus, make_record
 from callwright.serving.queues.reward_queue import RewardQueue
 from callwright.serving.validation import validate
@@ -26,6 +32,26 @@ from callwright.serving.validation import validate
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0  # after a broker error
+_WAIT_S = 30.0  # one wait for a command; then the next
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What one worker has done so far."""
+
+    statuses: Counter[CallStatus] = field(default_factory=lambda: Counter(dict.fromkeys(CallStatus, 0)))
+    seconds: float = 0.0  # in the executor, all calls together
+    redelivered: int = 0
+    from_journal: int = 0
+    leases_lost: int = 0
+    broker_errors: int = 0
+
+
+@dataclass(slots=True)
+class _Hold:
+    """Until when, by the monotonic clock, a command is ours for certain."""
+
+    until: float
 
 
 class CommandWorker:
@@ -40,32 +66,38 @@ class CommandWorker:
         concurrency: int = 4,
         lease_s: float = 30.0,
         deadline_s: float = 120.0,
-        poll_s: float = 1.0,
         rewards: RewardQueue | None = None,
+        journal: Journal | None = None,
     ) -> None:
+        """``journal`` None is for a broker that ends with this process, and its commands with it."""
         self.tool = tool
         self.executor = executor
         self.queue = command_queue(tool.name)
         self._broker = broker
         self._rewards = rewards or RewardQueue(broker)
+        self._journal = journal
         self._lease_s = lease_s
         self._deadline_s = deadline_s
-        self._poll_s = poll_s  # how soon a draining worker notices that it may end
+        self._patience: asyncio.Timeout | None = None  # around the wait for a command; a drain ends it
         self._places = asyncio.Semaphore(concurrency)
         self._running: set[asyncio.Task[None]] = set()
-        self._draining = False
+        self.draining = False
+        self.counts = WorkerCounts()
 
     async def run(self) -> None:
         """Until drained, or until the broker is closed. Cancelling it gives unfinished commands back to the queue."""
         try:
-            while not self._draining:
+            while not self.draining:
                 await self._places.acquire()
+                if self.draining:
+                    break
                 lease = None
                 try:
-                    lease = await self._broker.receive(self.queue, timeout_s=self._poll_s, lease_s=self._lease_s)
+                    lease = await self._receive()
                 except BrokerClosed:
                     return
                 except (BrokerError, OSError) as error:
+                    self.counts.broker_errors += 1
                     log.warning("worker of %s: broker failed, trying again: %s", self.queue, error)
                     await asyncio.sleep(_RETRY_S)
                 finally:
@@ -80,12 +112,26 @@ class CommandWorker:
             await asyncio.gather(*self._running, return_exceptions=True)
 
     def drain(self) -> None:
-        """Take no more commands; ``run`` returns when the ones in hand are answered."""
-        self._draining = True
+        """Take no more commands; ``run`` returns when the ones in hand are answered. Safe to call twice."""
+        if not self.draining and self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
+        self.draining = True
 
     @property
     def in_flight(self) -> int:
         return len(self._running)
+
+    async def _receive(self) -> Lease | None:
+        """The next command; None when there was none for a while, or when a drain ended the wait."""
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                return await self._broker.receive(self.queue, timeout_s=_WAIT_S, lease_s=self._lease_s)
+        except TimeoutError:
+            if not self.draining:
+                raise
+            return None
+        finally:
+            self._patience = None
 
     def _begin(self, lease: Lease) -> None:
         task = asyncio.get_running_loop().create_task(self._handle(lease), name=f"command of {self.queue}")
@@ -104,59 +150,100 @@ class CommandWorker:
                 await self._reject(lease, verdict)
                 return
             log.info("request accepted by %s", self.tool.name)
-            async with self._renewed(lease):
-                record = await self._record(verdict, message.delivery_count)
+            async with self._renewed(lease) as hold:
+                record = await self._record(verdict, message)
+            if time.monotonic() >= hold.until:
+                self.counts.leases_lost += 1
+                log.warning("worker of %s: a lease ran out while its call ran: someone else answers it", self.queue)
+                return
             await self._rewards.publish(record, lane=message.lane, message_id=message.message_id)
             await self._broker.complete(lease)
+            if self._journal is not None:
+                await self._journal.forget(self.queue, message)
         except asyncio.CancelledError:
             with contextlib.suppress(BrokerError):
                 await self._broker.abandon(lease)
             raise
         except (BrokerError, OSError) as error:
+            self.counts.broker_errors += 1
             log.warning("worker of %s: a command was not settled: %s", self.queue, error)
 
     async def _reject(self, lease: Lease, verdict: Rejection) -> None:
         log.info("request rejected by %s: %s: %s", self.tool.name, verdict.code, verdict.message)
         fields = {"code": str(verdict.code), "message": verdict.message, "executor": self.executor.name}
         record = make_record(self.tool.name, CallStatus.REJECTED, **fields)
+        self.counts.statuses[CallStatus.REJECTED] += 1
         await self._rewards.publish(record, lane=lease.message.lane, message_id=lease.message.message_id)
         await self._broker.dead_letter(lease, code=str(verdict.code), reason=verdict.message)
 
-    async def _record(self, call: ToolCall, delivery_count: int) -> bytes:
-        """The record to publish. Whatever the executor raises becomes an infra fault that names it."""
-        if self.tool.stateful and delivery_count > 1:
-            return self._fault(f"delivery {delivery_count} of a stateful call, which may have run: not run again")
+    async def _record(self, call: ToolCall, command: Message) -> bytes:
+        """The record to publish: of the journal where the command came before, else of a run."""
+        if command.delivery_count > 1:
+            self.counts.redelivered += 1
+            kept = None if self._journal is None else await self._journal.read(self.queue, command)
+            if kept is not None:
+                self.counts.from_journal += 1
+                log.info("delivery %d of a call of %s: answered from the journal", command.delivery_count, self.queue)
+                return kept
+            if self.tool.stateful:
+                times = f"delivery {command.delivery_count} of a stateful call"
+                return self._fault(f"{times}, which may have run and has no result: not run again")
+        record = await self._run(call)
+        if self._journal is not None:
+            await self._journal.write(self.queue, command, record)
+        return record
+
+    async def _run(self, call: ToolCall) -> bytes:
+        """Run the call. Whatever the executor raises becomes an infra fault that names it."""
+        started = time.monotonic()
         try:
             async with asyncio.timeout(self._deadline_s):
                 said = await self.executor.run(call)
-            return json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+            record = json.dumps(said, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+            self.counts.statuses[_status(said)] += 1
+            return record
         except TimeoutError:
             return self._fault(f"no answer within {self._deadline_s:g} s")
         except Exception as error:  # the boundary: an executor's defect must not stop the worker
             log.warning("executor %s failed", self.executor.name, exc_info=error)
             return self._fault(f"{type(error).__name__}: {error}")
+        finally:
+            self.counts.seconds += time.monotonic() - started
 
     def _fault(self, why: str) -> bytes:
+        self.counts.statuses[CallStatus.INFRA_FAULT] += 1
         message = f"executor {self.executor.name}: {why}"[:1000]
         return make_record(self.tool.name, CallStatus.INFRA_FAULT, executor=self.executor.name, message=message)
 
     @contextlib.asynccontextmanager
-    async def _renewed(self, lease: Lease) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self._renew(lease), name=f"lease of {self.queue}")
+    async def _renewed(self, lease: Lease) -> AsyncIterator[_Hold]:
+        hold = _Hold(time.monotonic() + self._lease_s)
+        task = asyncio.get_running_loop().create_task(self._renew(lease, hold), name=f"lease of {self.queue}")
         try:
-            yield
+            yield hold
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _renew(self, lease: Lease) -> None:
+    async def _renew(self, lease: Lease, hold: _Hold) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 3)
+            asked = time.monotonic()
             try:
                 await self._broker.renew(lease, self._lease_s)
-            except LeaseLost as error:
-                log.warning("worker of %s: %s while its call ran", self.queue, error)
+                hold.until = asked + self._lease_s
+            except LeaseLost:
+                hold.until = asked
                 return
             except (BrokerError, OSError) as error:
+                self.counts.broker_errors += 1
                 log.warning("worker of %s: could not renew a lease: %s", self.queue, error)
+
+
+def _status(said: Record) -> CallStatus:
+    """How a record says that its call ended; one that does not is what its reader will take it for."""
+    try:
+        return CallStatus(said["status"])
+    except (KeyError, ValueError):
+        return CallStatus.INFRA_FAULT

@@ -1,52 +1,31 @@
-"""Broker, executors, workers and dispatcher as one object with a start and a close.
+"""Broker, workers and dispatcher as one object with a start and a close.
 
     async with Executors(settings, documents=documents) as executors:
         reply = await executors.dispatcher.call(call, timeout_s=10)
 
-Invariants: start is all or nothing; close ends every task and process that start began, also after a failure; a worker
-that ends by itself is a fault that ``health`` shows.
+Invariants: start is all or nothing; close ends every task and process that start began, also after a failure. The tools
+in ``settings.external`` have their workers in other processes: here they are only called, and a start without any such
+worker, or a call that none of them took in time, says so and how to start one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from callwright.envs.executors.azure import UnconfiguredAzure
-from callwright.envs.executors.code import CodeExecutor
-from callwright.envs.executors.command_queue import CommandWorker
-from callwright.envs.executors.corpus import Corpus, Document
-from callwright.envs.executors.executor import Executor
+from callwright.envs.executors.brokers import open_broker
+from callwright.envs.executors.executor import Executor, ExecutorUnavailable
+from callwright.envs.executors.journal import Journal
+from callwright.envs.executors.presence import await_worker, presence_queue, present_workers
 from callwright.envs.executors.settings import ExecutorSettings
-from callwright.envs.executors.web import CorpusExecutor, search_executor
+from callwright.envs.executors.workers import Documents, ExecutorHealth, Workers
 from callwright.serving.errors import UserError
+from callwright.serving.progress import log
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.values import Tool, ToolCall
-from callwright.serving.queues.broker import Broker
+from callwright.serving.queues.broker import REWARD_QUEUE, Broker, command_queue
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher, Reply
-from callwright.serving.queues.memory import MemoryBroker
-
-log = logging.getLogger(__name__)
-
-CLOSE_S = 10.0  # an executor that takes longer to close is left behind, with a warning
-
-Documents = Iterable[Document | Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorHealth:
-    """One executor's worker, as it stands."""
-
-    tool: str
-    executor: str
-    alive: bool
-    in_flight: int
-    counts: Mapping[str, int]
-    fault: str = ""
 
 
 class Executors:
@@ -67,58 +46,43 @@ class Executors:
         if unknown:
             raise UserError(f"there is no tool {unknown[0]}; known: {', '.join(known)}")
         self.tools = tuple(known[name] for name in self.settings.tools)
-        self.broker = broker or MemoryBroker()
-        given = executors or {}
-        self._executors = {
-            tool.name: given[tool.name] if tool.name in given else self._make(tool.name, documents)
-            for tool in self.tools
-        }
-        self._workers = [
-            CommandWorker(
-                self.broker,
-                self._executors[tool.name],
-                tool,
-                concurrency=self.settings.concurrency(tool.name),
-                deadline_s=self.settings.deadline_s,
-            )
-            for tool in self.tools
-        ]
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.dispatcher = Dispatcher(self.broker, self.tools, lanes=self.settings.lanes)
+        self.broker = broker or open_broker(self.settings)
+        local = [tool for tool in self.tools if tool.name not in self.settings.external]
+        self._workers = Workers(
+            self.broker, self.settings, local, documents=documents, executors=executors, journal=self._journal(local)
+        )
+        self.dispatcher = Dispatcher(self.broker, self.tools, lanes=self.settings.lanes, explain=self._why_unanswered)
 
-    def _make(self, tool: str, documents: Documents | None) -> Executor:
-        if tool == "web":
-            web = self.settings.web
-            return CorpusExecutor(self._corpus(documents)) if web.backend == "corpus" else search_executor(web)
-        if tool == "code":
-            code = self.settings.code
-            return CodeExecutor(sandbox=code.sandbox, workers=code.workers, limits=code.limits)
-        if tool == "azure":
-            return UnconfiguredAzure()
-        raise UserError(f"the tool {tool} has no executor")
-
-    def _corpus(self, documents: Documents | None) -> Corpus:
-        path = self.settings.web.corpus
-        if documents is not None:
-            return Corpus.build(documents, path)
-        if path is None:
-            raise UserError("the tool web needs documents: set web.corpus to a collection's file")
-        try:
-            return Corpus.open(path)
-        except FileNotFoundError as error:
-            raise UserError(str(error)) from error
+    def _journal(self, local: Sequence[Tool]) -> Journal | None:
+        """A memory broker ends with this process; the others may bring a command a second time."""
+        return None if self.settings.broker == "memory" or not local else Journal(self.settings.journal)
 
     async def start(self) -> None:
-        """Start every executor, then its worker. Raises ExecutorUnavailable with one line."""
+        """Reach the broker, start every executor and worker that runs here, wait for the others.
+
+        Raises BrokerError, ExecutorUnavailable.
+        """
         try:
-            for executor in self._executors.values():
-                await executor.start()
+            commands = [command_queue(tool.name) for tool in self.tools]
+            signs = [presence_queue(tool) for tool in self.settings.external]
+            await self.broker.start(*commands, *signs, REWARD_QUEUE)
+            await self._workers.start()
+            for tool in self.settings.external:
+                await self._meet(tool)
         except BaseException:
             await self.close()
             raise
-        for worker in self._workers:
-            name = worker.tool.name
-            self._tasks[name] = asyncio.get_running_loop().create_task(worker.run(), name=f"worker of {worker.queue}")
+
+    async def _meet(self, tool: str) -> None:
+        wait_s = self.settings.worker_wait_s
+        if not await present_workers(self.broker, tool):
+            log(f"waiting {wait_s:g} s for a worker: {_no_worker(tool)}")
+            if not await await_worker(self.broker, tool, timeout_s=wait_s):
+                raise ExecutorUnavailable(f"{_no_worker(tool)} (waited {wait_s:g} s)")
+
+    async def _why_unanswered(self, tool: str) -> str:
+        manned = tool not in self.settings.external or await present_workers(self.broker, tool)
+        return "" if manned else _no_worker(tool)
 
     async def call(self, call: ToolCall, *, timeout_s: float | None = None) -> Reply:
         """``dispatcher.call`` with the settings' time-out."""
@@ -130,34 +94,13 @@ class Executors:
         return {tool: {str(s): counts[s] for s in CallStatus} for tool, counts in self.dispatcher.counts.items()}
 
     def health(self) -> list[ExecutorHealth]:
-        """One entry a tool."""
-        return [self._health_of(worker) for worker in self._workers]
-
-    def _health_of(self, worker: CommandWorker) -> ExecutorHealth:
-        name = worker.tool.name
-        task = self._tasks.get(name)
-        fault = ""
-        if task is not None and task.done() and not task.cancelled() and task.exception() is not None:
-            fault = f"the worker of {name} stopped: {task.exception()!r}"
-        alive = task is not None and not task.done()
-        return ExecutorHealth(name, worker.executor.name, alive, worker.in_flight, self.counts[name], fault)
+        """One entry a tool whose worker runs here."""
+        return self._workers.health()
 
     async def close(self) -> None:
-        """Stop the workers, then the executors, then the broker. Safe to call twice."""
-        tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=CLOSE_S)
-            for task in stuck:
-                log.warning("the %s did not stop within %g s", task.get_name(), CLOSE_S)
+        """Stop the workers and executors, then the dispatcher, then the broker. Safe to call twice."""
+        await self._workers.close()
         await self.dispatcher.close()
-        for executor in self._executors.values():
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await executor.close()
-            except Exception as error:  # close everything, whatever one of them does
-                log.warning("executor %s did not close: %r", executor.name, error)
         await self.broker.close()
 
     async def __aenter__(self) -> Self:
@@ -168,3 +111,10 @@ class Executors:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _no_worker(tool: str) -> str:
+    return (
+        f"no worker takes from the queue {command_queue(tool)}; start one with: callwright worker {tool} CONFIG, "
+        "with the config and values of this run"
+    )

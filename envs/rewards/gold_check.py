@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from callwright.envs.rewards.grade import CallTool, grade
+from callwright.envs.rewards.grade import CallTool, solves
 from callwright.envs.tasks.task import Task
 from callwright.serving.protocol.values import ToolCall
-from callwright.serving.queues.reply import CallStatus
+from callwright.serving.queues.reply import CallStatus, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,28 @@ async def _reasons(task: Task, call: CallTool) -> list[str]:
         observation = reply.record.decode()
     if task.plan and task.grounded and not says(observation, task.answer):
         reasons.append(f"the last gold observation does not contain {task.answer!r}: {observation[:200]}")
-    if not (await grade(task, task.answer, call)).success:
-        reasons.append("the gold answer is graded wrong")
+    reasons += await _misgraded(task, call)
     for wrong in ("", *task.guesses):
-        if (await grade(task, wrong, call)).success:
+        if await solves(task, wrong, call):
             reasons.append(f"the wrong answer {wrong!r} is graded right")
     return reasons
+
+
+async def _misgraded(task: Task, call: CallTool) -> list[str]:
+    """Why the gold answer is not graded right. A limit that its tests ran into, as on a machine that is too busy for
+    the configured time, says nothing about the answer, and is called what it is."""
+    replies: list[Reply] = []
+
+    async def watched(wanted: ToolCall) -> Reply:
+        replies.append(await call(wanted))
+        return replies[-1]
+
+    if await solves(task, task.answer, watched):
+        return []
+    if any(reply.status is CallStatus.LIMIT for reply in replies):
+        return [f"the tests of the gold answer ended in {replies[-1].status}: {replies[-1].cause}"]
+    said = "".join(f": {reply.record.decode()[:200]}" for reply in replies)
+    return [f"the gold answer is graded wrong{said}"]
 
 
 def _leaks(task: Task) -> Iterator[str]:

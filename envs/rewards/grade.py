@@ -1,4 +1,4 @@
-"""The one grading function: a task, the submitted solution and a way to call a tool give a reward."""
+"""The one grading function: the evidence of a rollout, a reward function and a way to call a tool give a reward."""
 
 from __future__ import annotations
 
@@ -6,33 +6,27 @@ import json
 from collections.abc import Awaitable, Callable
 
 from callwright.envs.rewards.correct import is_correct
+from callwright.envs.rewards.evidence import Evidence
+from callwright.envs.rewards.exact import Exact
 from callwright.envs.rewards.judge import Judge, JudgeBroken, Question
 from callwright.envs.rewards.math_answer import one_answer
 from callwright.envs.rewards.program_text import program_text
-from callwright.envs.rewards.reward import GradingFault, Reward, RewardWeights
+from callwright.envs.rewards.reward import GradingFault, Reward, RewardFunction
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
 from callwright.envs.tasks.task import Functions, Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 
 CallTool = Callable[[ToolCall], Awaitable[Reply]]
+DEFAULT: RewardFunction = Exact()
 MATH = Judge("callwright.envs.rewards.math_judge")
 BFCL = Judge("callwright.envs.rewards.bfcl_judge")
 
 
-async def grade(
-    task: Task, solution: str | None, call: CallTool, *, clean: bool = True, weights: RewardWeights | None = None
-) -> Reward:
-    """Grades one finished rollout.
-
-    ``solution`` is None where the rollout did not finish; that, and a blank one, earns nothing. ``clean`` says that no
-    call was rejected and no rule broken on the way. Raises ``GradingFault`` where the answer could not be judged.
-    """
-    paid = weights or RewardWeights()
-    if solution is None or not solution.strip():
-        return Reward({"correct": 0.0, "clean": 0.0}, success=False)
-    success = await solves(task, solution, call)
-    return Reward({"correct": paid.correct * success, "clean": paid.clean * clean}, success)
+async def grade(evidence: Evidence, call: CallTool, *, function: RewardFunction = DEFAULT) -> Reward:
+    """What an ended rollout earns. Raises ``GradingFault`` where its answer could not be judged."""
+    correct = evidence.finished and await solves(evidence.task, evidence.solution or "", call)
+    return Reward(function.parts(evidence, correct), correct)
 
 
 async def solves(task: Task, solution: str, call: CallTool) -> bool:
@@ -77,3 +71,8 @@ async def _passes(solution: str, task: Task, call: CallTool) -> bool:
     if reply.status in (CallStatus.INFRA_FAULT, CallStatus.REJECTED):
         raise GradingFault(f"unit tests were not run: {reply.status}: {reply.cause}")
     return run.passed(reply.record)
+
+
+async def ungraded(evidence: Evidence, call: CallTool, /) -> Reward:
+    """For a conversation or a demonstration, which nobody pays."""
+    return Reward({}, success=False)

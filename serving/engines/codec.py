@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ _SLOT = "\ue000{}\ue001"  # private-use characters, taken out of any text that i
 
 class Codec:
     """A tokenizer, seen as the two operations that token identity allows."""
+
+    exact: ClassVar[bool] = True  # whether ids are the model's own
 
     def __init__(self, tokenizer: Any, vocab_size: int | None = None) -> None:
         self.tokenizer = tokenizer

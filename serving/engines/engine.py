@@ -105,12 +105,12 @@ class Engine(Protocol):
         ...
 
 
-def require_exact(engine: object) -> None:
-    """Raises UserError for an engine that knows its model by text alone (its class says ``exact = False``)."""
+def require_exact(engine: type) -> None:
+    """Raises UserError for a class of engine that knows its model by text alone (it says ``exact = False``)."""
     if not getattr(engine, "exact", True):
         raise UserError(
-            f"{type(engine).__name__} gives text, not the model's tokens and logprobs: it can be evaluated, but a "
-            "policy gradient needs both; train a checkpoint on the transformers engine"
+            f"{engine.__name__} gives text, not the model's tokens and logprobs: it can be evaluated, but a policy "
+            "gradient needs both; train a checkpoint with engine.kind=transformers"
         )
 
 

@@ -84,6 +84,10 @@ class RemoteEngine:
     def release(self, session: str) -> None:
         self._sampled.pop(session, None)
 
+    def close(self) -> None:
+        """Ask nothing more; a request that is out is left to its own time limit."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     async def generate(self, request: Request) -> Completion:
         spans = self._sampled.setdefault(request.session, [])
         told = self.codec.conversation(request.ids, spans)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ _SIZE = 261
 
 class TextCodec(Codec):
     """Needs no tokenizer."""
+
+    exact: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__((), _SIZE)

@@ -72,11 +72,12 @@ class Gateway:
         conversation, number = self._history.begin(plan.before)
         events = log.asked(plan.ask.messages[plan.covered :])
         done: Turn | None = None
-        outcome, cause = "infra_fault", ""
+        outcome: str | None = "infra_fault"
+        cause = ""
         try:
             with self.meters.reply(plan.ask.fmt, how=plan.how) as meter:
                 answer, done = await self._sample(plan, emit, events, conversation, number)
-                outcome = "served"
+                outcome = None  # nobody grades a conversation
                 meter.usage(answer.usage)
                 return answer
         except asyncio.CancelledError:

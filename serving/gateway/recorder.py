@@ -27,13 +27,13 @@ SCHEMA = 1  # of a trace line, see callwright.envs.traces; a test reads what is 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A conversation after one more turn. ``events`` are that turn's alone."""
+    """A conversation after one more turn. ``events`` are that turn's alone; a whole turn has no ``outcome``."""
 
     conversation: str
     number: int
     segments: tuple[Segment, ...]
     events: list[Event]
-    outcome: str
+    outcome: str | None
     cause: str
     model: str
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callwright.serving.protocol.byte_offsets import byte_offset
 from callwright.serving.protocol.schema import check
 from callwright.serving.protocol.strict_json import SURROGATE, Path, StrictJSONError, decode
 from callwright.serving.protocol.validation import RAW_LIMIT, Refused, call_of
@@ -34,7 +35,7 @@ def is_function(body: str) -> bool:
 
 def validate_function(body: str, tools: Sequence[Tool] | None) -> list[ToolCall] | Rejection:
     """The call of one ``<function=...>`` body. ``tools`` None: any name, and every value is text."""
-    offsets: dict[Path, int] = {}  # where the text of a path starts
+    offsets: dict[Path, int] = {}  # the character at which the text of a path starts
     try:
         if half := SURROGATE.search(body):
             offsets[_HERE] = half.start()
@@ -51,7 +52,9 @@ def validate_function(body: str, tools: Sequence[Tool] | None) -> list[ToolCall]
     except Refused as refused:
         # What is wrong inside a value, or missing, is shown where the value or the call stands.
         path = next(refused.path[:end] for end in (3, 2, 1) if refused.path[:end] in offsets)
-        return Rejection(refused.code, refused.message, offsets[path], refused.tool, body[:RAW_LIMIT])
+        return Rejection(
+            refused.code, refused.message, byte_offset(body, offsets[path]), refused.tool, body[:RAW_LIMIT]
+        )
 
 
 def _read(body: str, offsets: dict[Path, int]) -> tuple[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
+from callwright.serving.protocol.byte_offsets import ByteRuler, byte_offset
 from callwright.serving.protocol.dialects import get_dialect
 from callwright.serving.protocol.events import Event, EventType
 from callwright.serving.protocol.rendering import rejection_fields
@@ -30,8 +31,8 @@ class Parser:
 
     Beside the events it keeps the turn's verdicts, so that nobody reads their JSON again:
 
-    - ``calls`` to run, and ``rejections`` to answer (their offsets count from the start of the call's body);
-    - ``violations``: second calls, calls in a forbidden place, forged results (offsets count from the turn's start);
+    - ``calls`` to run, and ``rejections`` to answer (their offsets count bytes from the start of the call's body);
+    - ``violations``: second calls, calls in a forbidden place, forged results (bytes from the turn's start);
     - ``solution``: verbatim, once its block is closed; where text is the answer, once ``close`` found a turn of text
       without a call, a violation or an open block; stripped, and None where nothing is left;
     - ``incomplete``, the name of the block that ``close`` found open; ``call_blocks``, how many of calls there were;
@@ -53,11 +54,12 @@ class Parser:
         self.call_blocks = 0
         self.turn_over = False
         self._events: list[Event] = []
+        self._bytes = ByteRuler()
         self._fed = 0
         self._end = 0  # of the turn, once it is over
         self._closed = False
-        self._opened = 0  # where the open block starts
-        self._nested: dict[str, tuple[int, int]] = {}  # calls in the open block: name to first offset and count
+        self._opened = 0  # the byte at which the open block starts
+        self._nested: dict[str, tuple[int, int]] = {}  # calls in the open block: name to first byte and count
         self._pieces: list[str] = []  # of the open answer
         self._dropped = 0  # characters of the open forged result
         self._answer: list[str] = []  # the text outside blocks, where that may be the answer
@@ -78,6 +80,8 @@ class Parser:
         """The events that are certain with this piece of text."""
         if self._closed:
             raise ValueError("this parser is closed: a turn takes a new one")
+        if not text.isascii():
+            self._bytes.feed(text, self._fed)
         self._fed += len(text)
         for token in self._scanner.feed(text):
             self._take(token)
@@ -98,13 +102,13 @@ class Parser:
 
     @property
     def refusals(self) -> list[Rejection]:
-        """What a closed turn must be told: its rejected calls and, where text is the answer but a violation or an open
-        block kept this text from being one, the first of those."""
-        if self.rejections or self.call_blocks or self.solution is not None or not self._answers_in_text:
+        """What a closed turn must be told: its rejected calls or, where it has neither a call nor an answer, why not:
+        the first violation, or a block that was left open."""
+        if self.rejections or self.call_blocks or self.solution is not None:
             return self.rejections
         if self.incomplete is not None and not self.violations:
             closer = next(block.closer for block in self._blocks if block.name == self.incomplete)
-            return [Rejection(RejectionCode.TRUNCATED, f"the turn ended before {closer}", self._fed)]
+            return [Rejection(RejectionCode.TRUNCATED, f"the turn ended before {closer}", self._bytes(self._fed))]
         return self.violations[:1]
 
     def _flush(self) -> list[Event]:
@@ -118,9 +122,9 @@ class Parser:
         elif block is None:
             raise AssertionError("only text stands outside a block")
         elif kind is TokenKind.OPEN:
-            self._open(block, offset)
+            self._open(block, self._bytes(offset))
         elif kind is TokenKind.NESTED:
-            first, count = self._nested.get(block.name, (offset, 0))
+            first, count = self._nested.get(block.name, (self._bytes(offset), 0))
             self._nested[block.name] = (first, count + 1)
         elif block.role is Role.CALL:
             if not self.turn_over:  # otherwise it was reported when it opened
@@ -169,17 +173,17 @@ class Parser:
     def _call(self, token: Token, block: Block) -> None:
         """A call block ended: by its closer, by the end of the text or by its size."""
         self.call_blocks += 1
-        raw = token.text[:RAW_LIMIT]
+        raw, end = token.text[:RAW_LIMIT], byte_offset(token.text, len(token.text))
         verdict: Sequence[ToolCall] | Rejection
         if token.kind is TokenKind.OVERFLOW:
             message = f"the call is longer than {self._limit} characters"
-            verdict = Rejection(RejectionCode.TOO_LARGE, message, len(token.text), block.tool, raw)
+            verdict = Rejection(RejectionCode.TOO_LARGE, message, end, block.tool, raw)
         else:
             verdict = self._dialect.read_calls(block, token.text, self._tools)
         if token.kind is TokenKind.UNCLOSED:
             self.incomplete = block.name
             # The cause is often earlier than the end: a quote that was not escaped keeps the closer inside a string.
-            cause, at = (verdict.message, verdict.offset) if isinstance(verdict, Rejection) else ("", len(token.text))
+            cause, at = (verdict.message, verdict.offset) if isinstance(verdict, Rejection) else ("", end)
             message = f"the turn ended before {block.closer}" + (f": {cause}" if cause else "")
             verdict = Rejection(RejectionCode.TRUNCATED, message, at, block.tool, raw)
         if isinstance(verdict, Rejection):

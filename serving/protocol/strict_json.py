@@ -2,7 +2,7 @@
 
 Invariants: no key occurs twice in an object; no NaN, no infinity (``1e999`` included), no lone surrogate; an integer
 keeps every digit; nesting is bounded and the careful reader does not recurse, so no input raises anything but
-``StrictJSONError``; every error carries the character offset of its cause.
+``StrictJSONError``; every error carries the offset of its cause, in UTF-8 bytes.
 
 A well-formed text takes the C decoder of the standard library. Whatever that refuses, or might accept too gladly, is
 read again by ``_read``, which is the authority on what is valid and knows where each value stands.
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callwright.serving.protocol.byte_offsets import ByteRuler, byte_offset
 from callwright.serving.protocol.values import RejectionCode
 
 MAX_DEPTH = 64
@@ -35,10 +36,10 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class StrictJSONError(ValueError):
-    """The text is not strict JSON: why (``code``, ``message``) and where (``offset``, in characters)."""
+    """The text is not strict JSON: why (``code``, ``message``) and where (``offset``, in bytes)."""
 
     def __init__(self, code: RejectionCode, message: str, offset: int) -> None:
-        super().__init__(f"{message} (character {offset})")
+        super().__init__(f"{message} (byte {offset})")
         self.code = code
         self.message = message
         self.offset = offset
@@ -55,10 +56,12 @@ def decode(text: str) -> Any:
 
 
 def locate(text: str) -> dict[Path, int]:
-    """The character offset of every value of a strict JSON text, by path; ``()`` is the text's own value."""
+    """The byte offset of every value of a strict JSON text, by path; ``()`` is the text's own value."""
     offsets: dict[Path, int] = {}
     _read(text, offsets)
-    return offsets
+    ruler = ByteRuler()
+    ruler.feed(text, 0)
+    return {path: ruler(at) for path, at in offsets.items()}  # in the order in which they stand
 
 
 def _plain_enough(text: str) -> bool:
@@ -117,7 +120,7 @@ def _read(text: str, offsets: dict[Path, int] | None) -> Any:
         value: Any
         if text[pos : pos + 1] in ("{", "["):
             if len(stack) == MAX_DEPTH:
-                raise StrictJSONError(RejectionCode.TOO_LARGE, f"nested deeper than {MAX_DEPTH} levels", pos)
+                raise _refused(RejectionCode.TOO_LARGE, f"nested deeper than {MAX_DEPTH} levels", text, pos)
             frame = _Frame({}, "") if text[pos] == "{" else _Frame([], 0)
             pos = _skip(text, pos + 1)
             if text[pos : pos + 1] != frame.closer:
@@ -131,7 +134,7 @@ def _read(text: str, offsets: dict[Path, int] | None) -> Any:
             pos = _skip(text, pos)
             if not stack:
                 if pos != len(text):
-                    raise _malformed("there is more text after the JSON value", pos)
+                    raise _malformed("there is more text after the JSON value", text, pos)
                 return value
             frame = stack[-1]
             frame.attach(value)
@@ -153,7 +156,7 @@ def _key(text: str, pos: int, frame: _Frame) -> int:
         raise _unexpected(text, pos, "a key in double quotes")
     key, end = _string(text, pos)
     if key in frame.container:
-        raise StrictJSONError(RejectionCode.DUPLICATE_KEY, f"the key {json.dumps(key)[:80]} occurs twice", pos)
+        raise _refused(RejectionCode.DUPLICATE_KEY, f"the key {json.dumps(key)[:80]} occurs twice", text, pos)
     frame.key = key
     end = _skip(text, end)
     if text[end : end + 1] != ":":
@@ -172,7 +175,7 @@ def _scalar(text: str, pos: int) -> tuple[Any, int]:
             return value, pos + len(word)
     for word in _NON_FINITE:
         if text.startswith(word, pos):
-            raise StrictJSONError(RejectionCode.NON_FINITE_NUMBER, f"{word} is not JSON", pos)
+            raise _refused(RejectionCode.NON_FINITE_NUMBER, f"{word} is not JSON", text, pos)
     raise _unexpected(text, pos, "a JSON value")
 
 
@@ -180,13 +183,13 @@ def _number(match: re.Match[str]) -> int | float:
     if match["real"]:
         value = float(match[0])
         if not math.isfinite(value):
-            raise StrictJSONError(RejectionCode.NON_FINITE_NUMBER, "the number is too large", match.start())
+            raise _refused(RejectionCode.NON_FINITE_NUMBER, "the number is too large", match.string, match.start())
         return value
     try:
         return int(match[0])
     except ValueError:
         message = f"the integer has more than {MAX_DIGITS} digits"
-        raise StrictJSONError(RejectionCode.TOO_LARGE, message, match.start()) from None
+        raise _refused(RejectionCode.TOO_LARGE, message, match.string, match.start()) from None
 
 
 def _string(text: str, start: int) -> tuple[str, int]:
@@ -201,11 +204,11 @@ def _string(text: str, start: int) -> tuple[str, int]:
         if char == '"':
             return "".join(parts), pos + 1
         if char == "":
-            raise _malformed("the text ends inside a string", pos)
+            raise _malformed("the text ends inside a string", text, pos)
         if char != "\\":
             if char < " ":
-                raise _malformed(f"a raw control character in a string: write {json.dumps(char)[1:-1]}", pos)
-            raise _lone(pos)
+                raise _malformed(f"a raw control character in a string: write {json.dumps(char)[1:-1]}", text, pos)
+            raise _lone(text, pos)
         char, pos = _escape(text, pos)
         parts.append(char)
 
@@ -217,12 +220,12 @@ def _escape(text: str, pos: int) -> tuple[str, int]:
         return _ESCAPES[letter], pos + 2
     high = _unit(text, pos)
     if high is None:
-        raise _malformed("an unknown escape in a string", pos)
+        raise _malformed("an unknown escape in a string", text, pos)
     if not 0xD800 <= high <= 0xDFFF:
         return chr(high), pos + 6
     low = _unit(text, pos + 6)
     if high > 0xDBFF or low is None or not 0xDC00 <= low <= 0xDFFF:
-        raise _lone(pos)
+        raise _lone(text, pos)
     return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)), pos + 12
 
 
@@ -238,14 +241,18 @@ def _skip(text: str, pos: int) -> int:
     return blank.end()
 
 
-def _malformed(message: str, offset: int) -> StrictJSONError:
-    return StrictJSONError(RejectionCode.MALFORMED_JSON, message, offset)
+def _refused(code: RejectionCode, message: str, text: str, at: int) -> StrictJSONError:
+    return StrictJSONError(code, message, byte_offset(text, at))
 
 
-def _lone(offset: int) -> StrictJSONError:
-    return StrictJSONError(RejectionCode.LONE_SURROGATE, "half of a surrogate pair in a string", offset)
+def _malformed(message: str, text: str, at: int) -> StrictJSONError:
+    return _refused(RejectionCode.MALFORMED_JSON, message, text, at)
 
 
-def _unexpected(text: str, offset: int, wanted: str) -> StrictJSONError:
-    found = json.dumps(text[offset]) if offset < len(text) else "the end of the text"
-    return _malformed(f"expected {wanted}, found {found}", offset)
+def _lone(text: str, at: int) -> StrictJSONError:
+    return _refused(RejectionCode.LONE_SURROGATE, "half of a surrogate pair in a string", text, at)
+
+
+def _unexpected(text: str, at: int, wanted: str) -> StrictJSONError:
+    found = json.dumps(text[at]) if at < len(text) else "the end of the text"
+    return _malformed(f"expected {wanted}, found {found}", text, at)

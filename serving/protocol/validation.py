@@ -62,14 +62,13 @@ def validate(
     """Judge one queue body ``{"type": tool, **arguments}``.
 
     ``tools`` are the tools known here (default: the three shipped ones). ``expected`` is the tool that the tag or the
-    queue is for: a body of another type is foreign. Offsets count characters of the decoded text.
+    queue is for: a body of another type is foreign. Offsets count UTF-8 bytes of the body.
     """
     try:
         text = body if isinstance(body, str) else body.decode()
     except UnicodeDecodeError as error:
-        before = error.object[: error.start].decode()
         raw = error.object[:RAW_LIMIT].decode(errors="replace")
-        return Rejection(RejectionCode.MALFORMED_JSON, "the bytes are not UTF-8", len(before), expected, raw)
+        return Rejection(RejectionCode.MALFORMED_JSON, "the bytes are not UTF-8", error.start, expected, raw)
     known = DEFAULT_TOOLS if tools is None else tools
     return _judged(text, lambda value: _body_call(value, known, expected), expected)
 

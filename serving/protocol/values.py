@@ -6,6 +6,7 @@ in exactly one ``ToolResult``. Rejection codes are one closed enum shared by the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -97,9 +98,11 @@ class Tool:
 _SYNTHETIC_ID = re.compile(r"call_cw_[0-9a-f]{32}")
 
 
-def new_call_id() -> str:
-    """A unique id for a call whose dialect or wire gives none. At most 40 characters, the least that a vendor takes."""
-    return f"call_cw_{os.urandom(16).hex()}"
+def new_call_id(address: str | None = None) -> str:
+    """An id for a call whose dialect or wire gives none: unique, or that of an address. At most 40 characters, the
+    least that a vendor takes."""
+    digits = os.urandom(16) if address is None else hashlib.sha256(address.encode()).digest()[:16]
+    return f"call_cw_{digits.hex()}"
 
 
 def is_synthetic_id(call_id: str) -> bool:
@@ -165,7 +168,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A refused call. ``offset`` is in characters from the start of the text that was judged; ``raw`` is bounded.
+    """A refused call. ``offset`` is in UTF-8 bytes from the start of the text that was judged; ``raw`` is bounded.
 
     ``call_id`` is the id of a call that a vendor waits to see answered; empty where the text has none.
     """

@@ -3,6 +3,8 @@
 Invariants:
 - A lane is a session id with an epoch, and has at most one unanswered call. The next reply in the lane is the reply to
   that call: pairing is by order alone. The echoed id only verifies; where it differs, the call ends as an infra fault.
+- A second copy of a reply that was accepted (its worker was killed before it could settle the command) is dropped and
+  counted, and the call in the lane goes on waiting: a result reaches the rollout once.
 - An epoch that ends in doubt (time-out, skew, cancellation, broker error) is retired: no later call uses its session,
   so a late reply cannot meet one. The late reply goes to the dead letters.
 - ``call`` never raises and never hangs: each wait has the call's deadline and a name. Only cancellation passes through.
@@ -16,10 +18,10 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from callwright.serving.protocol.values import Rejection, Tool, ToolCall, new_call_id
-from callwright.serving.queues.broker import Broker, BrokerError
+from callwright.serving.protocol.values import Rejection, Tool, ToolCall
+from callwright.serving.queues.broker import Broker, BrokerError, Lease
 from callwright.serving.queues.command_sender import CommandSender
 from callwright.serving.queues.lanes import Lane, LanePool
 from callwright.serving.queues.reply import CallStatus, Reply, fault_reply, make_record, read_reply
@@ -30,6 +32,7 @@ __all__ = ["CallStatus", "Dispatcher", "Reply"]
 
 log = logging.getLogger(__name__)
 
+EXPLAIN_S = 2.0  # of asking why nobody answered
 LATE_REPLY_S = 300.0  # how long a retired epoch is watched for its late reply
 
 
@@ -38,7 +41,10 @@ class _InDoubt(Exception):
 
 
 class Dispatcher:
-    """Calls tools through the queues. ``lanes`` is how many calls of one tool may be unanswered at once."""
+    """Calls tools through the queues. ``lanes`` is how many calls of one tool may be unanswered at once.
+
+    ``explain`` is asked, after a time-out, why a tool did not answer: a line, or '' where there is nothing to say.
+    """
 
     def __init__(
         self,
@@ -47,11 +53,13 @@ class Dispatcher:
         *,
         lanes: int = 16,
         rewards: RewardQueue | None = None,
+        explain: Callable[[str], Awaitable[str]] | None = None,
         late_reply_s: float = LATE_REPLY_S,
     ) -> None:
-        session = uuid.uuid4().hex[:8]  # two dispatchers on one broker share no lane
+        session = uuid.uuid4().hex[:12]  # two dispatchers on one broker share no lane
         self._broker = broker
         self._rewards = rewards or RewardQueue(broker)
+        self._explain = explain
         self._late_reply_s = late_reply_s
         self._senders = {tool.name: CommandSender(broker, tool) for tool in tools}
         self._lanes = {tool.name: LanePool(f"{session}-{tool.name}", lanes) for tool in tools}
@@ -61,6 +69,7 @@ class Dispatcher:
             tool.name: Counter(dict.fromkeys(CallStatus, 0)) for tool in tools
         }
         self.retired = 0
+        self.duplicates = 0
 
     async def call(self, call: ToolCall, *, timeout_s: float) -> Reply:
         """Send one call and wait for its reply, ``timeout_s`` in all. Every failure is a reply."""
@@ -79,7 +88,7 @@ class Dispatcher:
                 with self.waits.on(waiting_for):
                     reply = await self._in_lane(lane, sender, call, timeout_s, started)
         except TimeoutError:
-            cause = f"{call.name}: {timeout_s:g} s passed while {waiting_for}"
+            cause = f"{call.name}: " + await self._why(call.name, f"{timeout_s:g} s passed while {waiting_for}")
             reply = fault_reply(call.name, cause, time.monotonic() - started, call.name)
         except (_InDoubt, BrokerError, OSError) as error:
             cause = f"{call.name}: {error}" if isinstance(error, _InDoubt) else f"{call.name}: broker failed: {error}"
@@ -87,11 +96,21 @@ class Dispatcher:
         self.counts[call.name][reply.status] += 1
         return reply
 
+    async def _why(self, tool: str, known: str) -> str:
+        """The cause of a time-out: what ``explain`` says, else what is ``known``."""
+        if self._explain is None:
+            return known
+        try:
+            async with asyncio.timeout(EXPLAIN_S):
+                return await self._explain(tool) or known
+        except (TimeoutError, BrokerError, OSError) as error:
+            log.info("no explanation of a time-out of %s: %r", tool, error)
+            return known
+
     async def _in_lane(
         self, lane: Lane, sender: CommandSender, call: ToolCall, timeout_s: float, started: float
     ) -> Reply:
-        message_id = new_call_id()
-        trusted = False
+        message_id, trusted = lane.message_id(call.id), False
         try:
             verdict = await sender.send(call.body(), lane=lane.session, message_id=message_id)
             if isinstance(verdict, Rejection):
@@ -99,9 +118,7 @@ class Dispatcher:
                 fields = {"code": str(verdict.code), "message": verdict.message}
                 record = make_record(call.name, CallStatus.REJECTED, **fields)
                 return Reply(record, CallStatus.REJECTED, f"{verdict.code}: {verdict.message}", 0.0, call.name)
-            lease = None
-            while lease is None:  # the broker's own wait may end early; the call's deadline is around this
-                lease = await self._rewards.read(lane=lane.session, timeout_s=timeout_s)
+            lease = await self._next_reply(lane, timeout_s)
             if lease.message.message_id != message_id:
                 reason = f"skew in lane {lane.session}: expected {message_id}, got {lease.message.message_id}"
                 await self._rewards.refuse(lease, code="skew", reason=reason)
@@ -114,6 +131,18 @@ class Dispatcher:
                 self._lanes[call.name].give_back(lane)
             else:
                 self._retire(call.name, lane)
+
+    async def _next_reply(self, lane: Lane, timeout_s: float) -> Lease:
+        """The next reply of the lane that is no second copy. Waits for ever: the call's deadline is around this."""
+        while True:
+            lease = await self._rewards.read(lane=lane.session, timeout_s=timeout_s)
+            if lease is None:  # the broker's own wait may end early
+                continue
+            if not lane.was_answered(lease.message.message_id):
+                return lease
+            await self._rewards.accept(lease)
+            self.duplicates += 1
+            log.warning("dropped a second copy of the reply to %s", lease.message.message_id)
 
     def _retire(self, tool: str, lane: Lane) -> None:
         """End the lane's epoch: its place goes on under a new session id, the old one is watched for late replies."""

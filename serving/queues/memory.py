@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
+import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from callwright.serving.queues.broker import BrokerClosed, Lease, LeaseLost, Message, dead_letters
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    """A receiver that found nothing. ``lane`` None takes any lane."""
-
-    lane: str | None
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
+from callwright.serving.queues.broker import (
+    MAX_DELIVERIES,
+    BrokerClosed,
+    Lease,
+    LeaseLost,
+    Message,
+    QueueStats,
+    dead_letters,
+    refuse_second_death,
+    why_given_up,
+)
+from callwright.serving.queues.waiters import Waiters
 
 
 @dataclass(slots=True)
 class _Queue:
     lanes: dict[str, deque[Message]] = field(default_factory=dict)
     free: dict[str, None] = field(default_factory=dict)  # lanes with a message and no lease, first come first served
-    waiters: list[_Waiter] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +41,39 @@ class _Held:
 class MemoryBroker:
     """See ``Broker``."""
 
-    def __init__(self, *, max_deliveries: int = 10) -> None:
+    def __init__(self, *, max_deliveries: int = MAX_DELIVERIES) -> None:
         self._queues: dict[str, _Queue] = {}
         self._held: dict[int, _Held] = {}
         self._tokens = itertools.count(1)
+        self._waiters = Waiters()
         self._max_deliveries = max_deliveries
         self._closed = False
+
+    async def start(self, *queues: str) -> None:
+        """There is nothing to reach."""
 
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
         if self._closed:
             raise BrokerClosed(f"send to {queue}: the broker is closed")
-        self._put(queue, Message(body, message_id, lane), lane)
+        self._put(queue, Message(body, message_id, lane, sent_at=time.time()))
 
     async def receive(
         self, queue: str, *, timeout_s: float, lease_s: float = 30.0, lane: str | None = None
     ) -> Lease | None:
         target = self._queue(queue)
-        waiter = _Waiter(lane)
-        target.waiters.append(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    if self._closed:
-                        raise BrokerClosed(f"receive from {queue}: the broker is closed")
-                    lease = self._take(queue, target, lane, lease_s)
-                    if lease is not None:
-                        return lease
-                    waiter.ready.clear()
-                    await waiter.ready.wait()
-        except TimeoutError:
-            return None
-        finally:
-            target.waiters.remove(waiter)
+        with self._waiters.waiting(queue, lane) as ready:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while True:
+                        if self._closed:
+                            raise BrokerClosed(f"receive from {queue}: the broker is closed")
+                        lease = self._take(queue, target, lane, lease_s)
+                        if lease is not None:
+                            return lease
+                        ready.clear()
+                        await ready.wait()
+            except TimeoutError:
+                return None
 
     async def renew(self, lease: Lease, lease_s: float = 30.0) -> None:
         self._release(lease)
@@ -83,6 +88,7 @@ class MemoryBroker:
         self._give_back(lease)
 
     async def dead_letter(self, lease: Lease, *, code: str, reason: str) -> None:
+        refuse_second_death(lease)
         self._release(lease)
         self._bury(lease, code, reason)
 
@@ -90,31 +96,32 @@ class MemoryBroker:
         lanes = self._queue(queue).lanes.values()
         return list(itertools.islice(itertools.chain.from_iterable(lanes), limit))
 
+    async def stats(self, queue: str) -> QueueStats:
+        messages = await self.peek(queue, limit=sys.maxsize)
+        leased = sum(held.lease.queue == queue for held in self._held.values())
+        oldest = min((message.sent_at for message in messages), default=None)
+        return QueueStats(len(messages), leased, None if oldest is None else time.time() - oldest)
+
     async def close(self) -> None:
         self._closed = True
         for held in self._held.values():
             held.expiry.cancel()
         self._held.clear()
-        for queue in self._queues.values():
-            for waiter in queue.waiters:
-                waiter.ready.set()
+        self._waiters.wake_all()
 
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(name, _Queue())
 
-    def _put(self, queue: str, message: Message, lane: str) -> None:
-        target = self._queue(queue)
-        messages = target.lanes.setdefault(lane, deque())
+    def _put(self, queue: str, message: Message) -> None:
+        messages = self._queue(queue).lanes.setdefault(message.lane, deque())
         messages.append(message)
         if len(messages) == 1:
-            self._free(target, lane)
+            self._free(queue, message.lane)
 
-    def _free(self, queue: _Queue, lane: str) -> None:
+    def _free(self, queue: str, lane: str) -> None:
         """The head of ``lane`` can be leased."""
-        queue.free[lane] = None
-        for waiter in queue.waiters:
-            if waiter.lane in (None, lane):
-                waiter.ready.set()
+        self._queue(queue).free[lane] = None
+        self._waiters.wake(queue, lane)
 
     def _take(self, name: str, queue: _Queue, lane: str | None, lease_s: float) -> Lease | None:
         chosen = next(iter(queue.free), None) if lane is None else lane
@@ -142,24 +149,20 @@ class MemoryBroker:
             self._give_back(lease)
 
     def _give_back(self, lease: Lease) -> None:
-        if lease.message.delivery_count >= self._max_deliveries:
-            self._bury(lease, "max_deliveries", f"delivered {lease.message.delivery_count} times, never completed")
+        why = why_given_up(lease.queue, lease.message.delivery_count, self._max_deliveries)
+        if why is None:
+            self._free(lease.queue, lease.message.lane)
         else:
-            self._free(self._queue(lease.queue), self._lane(lease))
+            self._bury(lease, *why)
 
     def _bury(self, lease: Lease, code: str, reason: str) -> None:
         self._drop_head(lease)
-        self._put(dead_letters(lease.queue), replace(lease.message, code=code, reason=reason), "")
+        self._put(dead_letters(lease.queue), replace(lease.message, code=code, reason=reason))
 
     def _drop_head(self, lease: Lease) -> None:
-        queue, lane = self._queue(lease.queue), self._lane(lease)
-        messages = queue.lanes[lane]
-        messages.popleft()
-        if messages:
-            self._free(queue, lane)
+        lanes, lane = self._queue(lease.queue).lanes, lease.message.lane
+        lanes[lane].popleft()
+        if lanes[lane]:
+            self._free(lease.queue, lane)
         else:
-            del queue.lanes[lane]
-
-    def _lane(self, lease: Lease) -> str:
-        # A dead letter keeps the lane it came from, but its queue is one lane.
-        return "" if lease.message.code else lease.message.lane
+            del lanes[lane]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callwright.serving.protocol.byte_offsets import byte_offset
 from callwright.serving.protocol.conversation import Message, MessageRole, Part, Text, with_places
 from callwright.serving.protocol.dialects import Hermes
 from callwright.serving.protocol.function_tags import is_function
@@ -186,10 +187,14 @@ def _token_parts(token: Token, reader: Reader) -> list[Part]:
     if token.block is CALL and token.kind is TokenKind.CLOSE:
         return [_call(token.text, reader)]
     if token.block is CALL and token.kind is TokenKind.UNCLOSED:
-        return [reader.refuse(RejectionCode.TRUNCATED, f"the text ended before {CALL.closer}", token.text)]
+        return [_cut_off(RejectionCode.TRUNCATED, f"the text ended before {CALL.closer}", token.text, reader)]
     if token.block is CALL and token.kind is TokenKind.OVERFLOW:
-        return [reader.refuse(RejectionCode.TOO_LARGE, f"too much text before {CALL.closer}", token.text)]
+        return [_cut_off(RejectionCode.TOO_LARGE, f"too much text before {CALL.closer}", token.text, reader)]
     return []
+
+
+def _cut_off(code: RejectionCode, message: str, body: str, reader: Reader) -> Rejection:
+    return reader.refuse(code, message, body, byte_offset(body, len(body)))
 
 
 def _call(body: str, reader: Reader) -> ToolCall | Rejection:

@@ -16,6 +16,7 @@ from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.benchmarks.benchmark import load_tasks
 from callwright.envs.tasks.benchmarks.registry import BENCHMARKS
 from callwright.envs.tasks.task import Task
+from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.text_codec import TextCodec
 from callwright.serving.protocol import DEFAULT_TOOLS
 from callwright.serving.protocol.values import ToolCall
@@ -106,6 +107,15 @@ async def test_a_rollout_is_graded_by_its_calls_and_nothing_runs() -> None:
     refused = await play(ONE, called('{"width": "wide"}'), called('{"width": 2.5}'), "Done.")
     assert refused.success
     assert len(refused.rejections) == 1
+
+
+async def test_an_unfinished_rollout_is_wrong_whatever_it_called() -> None:
+    endless = "x" * 2000
+    for task, turns in ((ONE, [called('{"width": 2.5}'), endless]), (NONE, [endless])):
+        rollout = await play(task, *turns)
+        assert rollout.outcome is Outcome.POLICY_FAULT
+        assert rollout.reward is not None
+        assert (rollout.success, rollout.reward.total) == (False, 0.0)
 
 
 async def test_every_gold_call_of_the_sample_is_right_and_an_empty_answer_wrong() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class Station:
         self.broker = MemoryBroker()
         tool = options.pop("tool", WEB)
         self.queue = command_queue(tool.name)
-        self.worker = CommandWorker(self.broker, executor, tool, poll_s=0.02, **options)
+        self.worker = CommandWorker(self.broker, executor, tool, **options)
         self.task = asyncio.create_task(self.worker.run())
 
     async def ask(self, body: bytes, lane: str = "a") -> Message:
@@ -181,11 +182,42 @@ async def test_calls_run_at_once_up_to_the_limit() -> None:
 
 
 async def test_a_lease_is_renewed_while_a_call_runs() -> None:
-    executor = Scripted(seconds=0.5)
-    station = Station(executor, lease_s=0.1)
+    executor = Scripted(seconds=2.5)
+    station = Station(executor, lease_s=1.0)  # a loaded machine may stand still for part of it
     await station.ask(BODY)
     await station.stop()
     assert len(executor.ran) == 1
+
+
+async def test_a_worker_whose_lease_ran_out_publishes_nothing() -> None:
+    class Frozen(Scripted):
+        async def run(self, call: ToolCall) -> Record:
+            if not self.ran:
+                time.sleep(0.5)  # the event loop stands still, and no lease is renewed
+            return {**await super().run(call), "run": len(self.ran)}
+
+    executor = Frozen()
+    station = Station(executor, lease_s=0.1)
+    message = await station.ask(BODY)
+    await station.stop()
+    assert json.loads(message.body)["run"] == len(executor.ran) > 1
+    assert station.worker.counts.leases_lost == len(executor.ran) - 1
+    assert await station.broker.peek(REWARD_QUEUE) == [message]
+
+
+async def test_a_drain_ends_the_wait_and_takes_no_more() -> None:
+    executor = Scripted(seconds=0.2)
+    station = Station(executor, concurrency=1)
+    await station.broker.send(station.queue, BODY, lane="a")
+    async with asyncio.timeout(5):
+        while not executor.ran:
+            await asyncio.sleep(0.001)
+    await station.broker.send(station.queue, BODY, lane="b")
+    async with asyncio.timeout(5):
+        await station.stop()
+    assert len(executor.ran) == 1
+    assert [message.lane for message in await station.broker.peek(REWARD_QUEUE)] == ["a"]
+    assert [message.delivery_count for message in await station.broker.peek(station.queue)] == [0]
 
 
 async def test_a_stateful_call_is_not_run_twice() -> None:
@@ -197,7 +229,7 @@ async def test_a_stateful_call_is_not_run_twice() -> None:
     lost = await station.broker.receive(station.queue, timeout_s=1)
     assert lost is not None
     await station.broker.abandon(lost)
-    second = CommandWorker(station.broker, executor, AZURE, poll_s=0.02)
+    second = CommandWorker(station.broker, executor, AZURE)
     task = asyncio.create_task(second.run())
     record = json.loads((await station.reply("a")).message.body)
     assert record["status"] == "infra_fault"

@@ -84,7 +84,13 @@ def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "callwright", "trace", str(record)], capture_output=True, text=True, check=True
     )
-    assert "served" in shown.stdout
+    assert "1 of 1 matching rollouts  ungraded 1" in shown.stdout
+    store = str(record / "events.sqlite")
+    told = subprocess.run(
+        [sys.executable, "-m", "callwright", "trace", store], capture_output=True, text=True, check=True
+    ).stdout
+    assert QUESTION in told
+    assert "1 of 1 conversations" in told
 
 
 def test_a_taken_port_and_a_missing_checkpoint_are_one_line(tmp_path: Path) -> None:

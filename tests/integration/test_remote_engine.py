@@ -86,10 +86,10 @@ async def test_a_failing_vendor_is_an_infra_fault_without_the_key(
         assert "wr0ng" not in done.trajectory.cause
 
 
-def test_it_is_refused_for_policy_gradient_training(tiny: Loaded) -> None:
+def test_it_is_refused_for_policy_gradient_training() -> None:
     with pytest.raises(UserError, match="policy gradient needs both"):
-        require_exact(RemoteEngine("openai", "http://127.0.0.1:1", "m"))
-    require_exact(Reciter(tiny.codec, lambda context: ""))
+        require_exact(RemoteEngine)
+    require_exact(Reciter)
     with pytest.raises(CapabilityError, match="no API speaks"):
         RemoteEngine("hermes", "http://127.0.0.1:1", "m")
 

@@ -180,6 +180,16 @@ async def test_a_command_runs_in_the_sandbox(tiny: Loaded, executors: Executors)
     assert "code-error" in texts[1]
 
 
+async def test_a_limit_that_a_command_hits_is_the_policys_and_the_rollout_counts(
+    tiny: Loaded, executors: Executors
+) -> None:
+    greedy = Step("code", {"code_command": "python3 -c 'bytearray(10**10)'"})
+    done = await play(policy_of(tiny, [call(greedy), solution("481")]), executors)
+    assert [record.status for record in done.calls] == [CallStatus.LIMIT]
+    assert "memory limit" in given_texts(done, tiny)[0]
+    assert (done.outcome, done.total_reward) == (Outcome.SCORED, pytest.approx(1.1))
+
+
 async def test_a_malformed_call_is_an_observation_and_never_runs(tiny: Loaded, executors: Executors) -> None:
     before = executors.counts
     done = await play(policy_of(tiny, [MALFORMED, solution("481")]), executors)
@@ -193,7 +203,7 @@ async def test_a_malformed_call_is_an_observation_and_never_runs(tiny: Loaded, e
     assert executors.counts == before
     assert fault.outcome is Outcome.POLICY_FAULT
     assert "wrong_type" in fault.trajectory.cause
-    assert (fault.reward, fault.total_reward, fault.solution) == (None, 0.0, None)
+    assert (fault.total_reward, fault.success, fault.solution) == (0.0, False, None)
     assert len(fault.rejections) == 2
 
 

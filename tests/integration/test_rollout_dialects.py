@@ -19,7 +19,7 @@ from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.models import Loaded
 from callwright.serving.models.tiny import train_tokenizer
-from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, EventType, ToolCall, get_dialect
+from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, EventType, Tool, ToolCall, get_dialect
 from callwright.serving.protocol.values import RejectionCode as Code
 from callwright.serving.queues.reply import CallStatus
 from callwright.training.experts import Habits, ScriptedEngine, call, script, solution
@@ -48,8 +48,15 @@ async def executors() -> AsyncIterator[Executors]:
         await service.close()
 
 
-async def play(tiny: Loaded, service: Executors, dialect: str, turns: list[str], **options: Any) -> Rollout:
-    policy = Policy(ScriptedEngine(tiny.codec, turns), tiny.codec, DEFAULT_TOOLS, dialect, system_prompt=False)
+async def play(
+    tiny: Loaded,
+    service: Executors,
+    dialect: str,
+    turns: list[str],
+    tools: tuple[Tool, ...] = DEFAULT_TOOLS,
+    **options: Any,
+) -> Rollout:
+    policy = Policy(ScriptedEngine(tiny.codec, turns), tiny.codec, tools, dialect, system_prompt=False)
     done = await rollout(TASK, policy, service.call, grade, BUDGETS, key=1, session="s", **options)
     ids, mask = done.trajectory.ids, done.trajectory.mask
     assert len(ids) == len(mask) == len(done.trajectory.logprobs)
@@ -138,6 +145,36 @@ async def test_a_refused_call_is_told_why_and_another_round_follows(
     assert (twice.outcome, twice.calls) == (Outcome.POLICY_FAULT, [])
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("code", [Code.MALFORMED_JSON, Code.TRUNCATED, Code.UNKNOWN_TOOL, Code.FORBIDDEN_PLACE])
+async def test_a_bad_call_is_one_failure_result_with_code_cause_place_and_schema(
+    tiny: Loaded, executors: Executors, dialect: str, code: Code
+) -> None:
+    before = executors.counts
+    good = call(Step("web", {"q": "é", "k": 1}), dialect)
+    closer = good[good.rindex("</") :]
+    turn, place = {
+        Code.MALFORMED_JSON: (good.replace('"k":1', '"k":}'), "}"),
+        Code.TRUNCATED: (good.removesuffix(closer), ""),
+        Code.UNKNOWN_TOOL: (call(COMPUTE, dialect), '"code"'),
+        Code.FORBIDDEN_PLACE: (f"<think>é{good}</think>", good[: good.index(">") + 1]),
+    }[code]
+    text_of_it = turn if code is Code.FORBIDDEN_PLACE else turn.partition(">")[2]
+    offset = text_of_it.encode().index(place.encode()) if place else len(text_of_it.encode())
+    done = await play(tiny, executors, dialect, [turn, solution("481", dialect)], tools=DEFAULT_TOOLS[:1])
+    assert executors.counts == before
+    assert [(item.code, item.offset) for item in done.rejections] == [(code, offset)]
+    results = [event for event in done.events if event.type is EventType.RESULT]
+    assert [event.payload["failure_count"] for event in results if event.payload] == [1]
+    (told,) = json.loads(results[0].content)
+    assert told["status"] == "failure"
+    (read,) = given_texts(done, tiny)
+    read = read.replace("\\", "")
+    assert f'"code":"{code}","message":"' in read
+    assert f'"offset":{offset},"schema":{{' in read
+    assert (done.outcome, done.solution, done.violations) == (Outcome.SCORED, "481", 0)
+
+
 async def test_good_calls_before_a_refused_one_run_in_hermes(tiny: Loaded, executors: Executors) -> None:
     turn = call(SEARCH, "hermes") + "<tool_call>{}</tool_call>" + call(LAST, "hermes")
     done = await play(tiny, executors, "hermes", [turn, "481"])
@@ -155,7 +192,7 @@ async def test_an_empty_block_gets_an_empty_result_and_another_round(tiny: Loade
     assert (done.calls, done.solution, done.success) == ([], "481", True)
 
 
-@pytest.mark.parametrize("dialect", NAMED)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("turn", ["<think>{call}</think>481", "{result_open}481{result_close}481", "<think>481"])
 async def test_a_turn_that_breaks_a_rule_is_not_final(
     tiny: Loaded, executors: Executors, dialect: str, turn: str

@@ -20,8 +20,9 @@ from callwright.envs.trajectory import Given, Sampled, Trajectory
 from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded
 from callwright.serving.protocol import DEFAULT_TOOLS
+from callwright.training.demonstrations import collect_traces
 from callwright.training.experts import Habits, ScriptedEngine, call, script, solution
-from callwright.training.warm_start import collect_traces, fine_tune, labelled
+from callwright.training.warm_start import fine_tune, labelled
 
 pytestmark = pytest.mark.integration
 

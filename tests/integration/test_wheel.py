@@ -31,7 +31,7 @@ def test_each_file_is_there_once_and_nothing_else_is(wheel: Path) -> None:
         wanted = {
             f"callwright/{path.relative_to(ROOT)}"
             for path in (ROOT / room).rglob("*")
-            if path.suffix in (".py", ".yaml") and "__pycache__" not in path.parts
+            if path.suffix in (".py", ".yaml", ".html", ".css", ".js") and "__pycache__" not in path.parts
         }
         assert wanted <= set(names)
     assert "callwright/configs/quickstart.yaml" in names

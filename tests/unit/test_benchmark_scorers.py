@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callwright.envs.benchmark_markdown import markdown
-from callwright.envs.benchmark_report import rerun, summarise
+from callwright.envs.benchmark_report import counted, rerun, summarise
 from callwright.envs.rewards.math_answer import one_answer
 from callwright.envs.rewards.qa import squad_exact, squad_f1, squad_normalise
 from callwright.envs.statistics import mcnemar, mean, most_voted, proportion
@@ -95,6 +95,18 @@ def test_a_report_counts_faults_of_ours_apart() -> None:
     assert (report["calls_per_rollout"], report["tokens_per_rollout"]) == (1.0, 3.0)
     assert report["infra_fault_rate"] == pytest.approx(1 / 3)
     assert report["pass_at_k"] == report["maj_at_k"] == {}
+
+
+def test_of_a_text_alone_the_tokens_are_unknown() -> None:
+    rows = [trace("a", "x", True, segments=[{"kind": "sampled", "text": "x"}])]
+    report = summarise(rows, TASKS, "exact_match", ())
+    assert report["tokens_per_rollout"] is None
+    assert rerun(rows, rows) == {"flip_rate": 0.0, "bit_equal": False}
+
+
+def test_a_rollout_that_nobody_graded_does_not_count() -> None:
+    rows = [trace("a", "x", True), trace("b", "x", False, outcome=None)]
+    assert list(counted(rows)) == ["a"]
 
 
 def test_several_samples_give_pass_and_majority() -> None:

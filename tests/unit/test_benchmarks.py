@@ -19,6 +19,7 @@ PROMISED = {
     "parser": {"vs_vllm_hermes", "linearity", "mb_per_s"},
     "validator": {"vs_pydantic", "vs_jsonschema"},
     "gateway": {"overhead_share", "concurrent_streams"},
+    "brokers": {f"{broker}_{what}" for broker in ("memory", "sqlite") for what in ("round_trip_p50_ms", "calls_per_s")},
 }
 
 

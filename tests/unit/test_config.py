@@ -50,6 +50,12 @@ def test_overrides_are_yaml_and_the_last_wins() -> None:
     assert load_config("quickstart", ["model.lora=null", "tools=[web]"]).tools == ("web",)
 
 
+def test_a_connection_string_in_the_place_of_its_variables_name_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=r"executors\.servicebus_env") as caught:
+        load_config("quickstart", ["executors.servicebus_env='Endpoint=sb://x;SharedAccessKey=planted'"])
+    assert "planted" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
@@ -57,6 +63,10 @@ def test_overrides_are_yaml_and_the_last_wins() -> None:
         ("grp.steps=3", "did you mean grpo?"),
         ("max_batch=3", "did you mean engine.max_batch?"),
         ("engine.zzz=3", "there are kind, max_batch"),
+        ("executors.broker=rabbit", "'memory', 'sqlite' or 'servicebus'"),
+        ("executors.external=[code]", "set executors.broker=sqlite"),
+        ("executors.external=[fly]", "there is no tool fly; there are web, code, azure"),
+        ("executors.health_port=70000", "less than or equal to 65535"),
         ("grpo.steps=many", "grpo.steps should be a valid integer"),
         ("grpo.steps=true", "not True"),
         ("grpo=3", "grpo is a section of keys"),

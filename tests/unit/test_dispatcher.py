@@ -123,6 +123,32 @@ async def test_a_skewed_reply_is_an_infra_fault_and_retires_the_epoch(bench: Ben
     assert echo(await calling) == "b"
 
 
+async def test_a_second_copy_of_an_accepted_reply_is_dropped_and_spoils_nothing(bench: Bench) -> None:
+    calling = asyncio.create_task(bench.dispatcher.call(search("a"), timeout_s=5))
+    first = await bench.command()
+    await bench.answer(first)
+    assert echo(await calling) == "a"
+    for _ in range(2):  # two workers were killed between the publication and the settlement
+        await bench.broker.send(
+            REWARD_QUEUE, b'{"echo":"again"}', message_id=first.message.message_id, lane=first.message.lane
+        )
+    calling = asyncio.create_task(bench.dispatcher.call(search("b"), timeout_s=5))
+    second = await bench.command()
+    assert (second.message.lane, second.message.message_id) != (first.message.lane, first.message.message_id)
+    await bench.answer(second)
+    assert echo(await calling) == "b"
+    assert (bench.dispatcher.duplicates, bench.dispatcher.retired) == (2, 0)
+    assert await bench.dead_replies() == []
+
+
+async def test_an_id_of_another_lane_is_a_skew_and_no_second_copy(bench: Bench) -> None:
+    for number, foreign in enumerate(["other-web-0.0/0", "x", "call_cw_0"]):
+        calling = asyncio.create_task(bench.dispatcher.call(search("a"), timeout_s=5))
+        await bench.answer(await bench.command(), message_id=foreign)
+        assert "skew" in (await calling).cause
+        assert (bench.dispatcher.duplicates, bench.dispatcher.retired) == (0, number + 1)
+
+
 async def test_a_time_out_names_its_wait_and_the_late_reply_is_a_dead_letter(bench: Bench) -> None:
     calling = asyncio.create_task(bench.dispatcher.call(search("slow"), timeout_s=0.05))
     slow = await bench.command()

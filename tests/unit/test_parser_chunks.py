@@ -133,6 +133,8 @@ def long_text(kind: str, size: int) -> tuple[str, str]:
     if kind == "parameter":
         body = 'x "</tool_call>\n' * (size // 16)
         return "hermes", f"<tool_call><function=f><parameter=s>{body}</parameter></function></tool_call>"
+    if kind == "nested":  # the place of each is measured in bytes
+        return "hermes", "<think>" + "é<tool_call> " * (size // 13)
     return "hermes", f"{HERMES} and\n" * (size // len(f"{HERMES} and\n"))
 
 
@@ -147,7 +149,7 @@ def seconds(dialect: str, text: str, step: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text", "string", "parameter", "calls"])
+@pytest.mark.parametrize("kind", ["text", "string", "parameter", "nested", "calls"])
 @pytest.mark.parametrize("step", [1, 16, 1 << 21], ids=["one", "sixteen", "whole"])
 def test_time_is_linear(kind: str, step: int) -> None:
     small, large = 1 << 14, (1 << 20) - 200

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callwright.serving.protocol import Event, EventType, Parser, Tool, ToolCall, get_dialect, parse
-from callwright.serving.protocol.tools import CODE
+from callwright.serving.protocol.tools import CODE, WEB
 from callwright.serving.protocol.values import RejectionCode as Code
 
 pytestmark = pytest.mark.unit
@@ -230,6 +230,27 @@ def test_a_call_without_end_is_refused_at_the_bound() -> None:
     assert codes(parser) == ([Code.TOO_LARGE], [Code.SECOND_CALL])
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_call_of_a_shipped_tool_that_is_not_offered_is_refused(chunked: bool) -> None:
+    parser = Parser("tags", [WEB])
+    events = [event for chunk in (CODE_CALL if chunked else [CODE_CALL]) for event in parser.feed(chunk)]
+    events += parser.close()
+    assert [event.type for event in events] == [EventType.RESULT]
+    assert [(item.code, item.tool, item.offset) for item in parser.rejections] == [(Code.UNKNOWN_TOOL, "code", 8)]
+    assert (parser.calls, parser.turn_over) == ([], True)
+    (result,) = json.loads(events[0].content)
+    assert (result["tool"], result["status"]) == ("code", "failure")
+    told = json.loads(result["content"])
+    assert told["message"] == 'there is no tool "code"'
+    assert told["schema"]["properties"] == {"type": {"enum": ["web"]}}
+
+
+def test_among_other_tools_a_shipped_tag_is_text() -> None:
+    parser = Parser("tags", [Tool("mail", "", {"type": "object"})])
+    events = parser.feed("write <code>ls</code>") + parser.close()
+    assert [(event.type, event.content) for event in events] == [(EventType.RESPOND, "write <code>ls</code>")]
+
+
 def test_a_call_in_think_is_not_run_but_diagnosed() -> None:
     think = 'maybe <code>{"type":"code","code_command":"rm -rf x"}</code>'
     parser, events = run([f"<think>{think}</think><solution>no</solution>"])
@@ -311,10 +332,11 @@ def test_an_unknown_dialect_is_an_error_that_names_the_known_ones() -> None:
 
 
 def test_markers_are_listed_once() -> None:
-    markers = get_dialect("tags").markers([CODE])
-    assert sorted(markers) == sorted(
-        f"<{slash}{name}>" for name in ("think", "code", "solution", "tool_result") for slash in ("", "/")
-    )
+    own = Tool("mail", "", {"type": "object"})
+    for tool, names in ((own, ("mail",)), (CODE, ("web", "code", "azure"))):
+        markers = get_dialect("tags").markers([tool])
+        expected = [f"<{slash}{name}>" for name in ("think", "solution", "tool_result", *names) for slash in ("", "/")]
+        assert sorted(markers) == sorted(expected)
 
 
 def test_a_closed_parser_takes_no_more() -> None:

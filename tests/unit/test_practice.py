@@ -21,7 +21,7 @@ def test_a_row_repeats_its_text_and_only_the_copy_is_learned(tiny: Loaded) -> No
         assert row["input_ids"][-len(learned) :] == learned
         question, _, copy = tiny.codec.decode(row["input_ids"]).partition("<|assistant|>")
         text = copy.removeprefix("<solution>").removesuffix("</solution>")
-        assert question in (f"<|user|>repeat {text}", f"<|user|>repeat backwards {text[::-1]}")
+        assert question == f"<|user|>repeat {text}"
         assert tiny.codec.decode(learned) == copy
 
 

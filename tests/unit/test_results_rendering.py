@@ -126,12 +126,13 @@ def test_a_rejection_tells_cause_place_and_schema() -> None:
     assert told["schema"]["properties"]["type"] == {"const": "web"}
 
 
-def test_a_rejection_of_no_tool_has_no_schema() -> None:
+def test_a_rejection_of_no_tool_tells_which_there_are() -> None:
     rejection = validate('{"type":"<shell>"}')
     assert isinstance(rejection, Rejection)
     text = TAGS.render_rejection(rejection, DEFAULT_TOOLS).text
     assert text.startswith('[error] {"code":"unknown_tool"')
-    assert "schema" not in fields(text)
+    assert fields(text)["schema"]["properties"] == {"type": {"enum": ["web", "code", "azure"]}}
+    assert "schema" not in fields(TAGS.render_rejection(rejection, []).text)
     assert "<" not in text
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callwright.envs.rewards import GradingFault, RewardWeights, gold_check, grade
+from callwright.envs.rewards import Evidence, GradingFault, gold_check, grade, solves
 from callwright.envs.rewards.correct import exact_match, normalise, numeric_match
+from callwright.envs.rewards.exact import Exact
 from callwright.envs.tasks import Step, Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
@@ -94,13 +95,13 @@ def test_numeric_match(said: str, right: bool) -> None:
 
 
 async def test_parts_and_weights() -> None:
-    reward = await grade(EXACT, "481", no_call)
+    reward = await grade(Evidence(EXACT, "481"), no_call)
     assert (reward.success, reward.total, dict(reward.parts)) == (True, 1.1, {"correct": 1.0, "clean": 0.1})
-    assert (await grade(EXACT, "481", no_call, clean=False)).total == 1.0
-    assert (await grade(EXACT, "7", no_call)).total == 0.1
-    assert (await grade(EXACT, "481", no_call, weights=RewardWeights(correct=2, clean=0))).total == 2.0
+    assert (await grade(Evidence(EXACT, "481", rejections=1), no_call)).total == 1.0
+    assert (await grade(Evidence(EXACT, "7"), no_call)).total == 0.1
+    assert (await grade(Evidence(EXACT, "481"), no_call, function=Exact(correct=2, clean=0))).total == 2.0
     for unfinished in (None, "", "  \n"):
-        assert (await grade(EXACT, unfinished, no_call)).total == 0
+        assert (await grade(Evidence(EXACT, unfinished), no_call)).total == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ async def test_parts_and_weights() -> None:
     ],
 )
 async def test_right_solutions_pass(solution: str) -> None:
-    assert (await grade(TESTED, solution, run_code)).success
+    assert await solves(TESTED, solution, run_code)
 
 
 @pytest.mark.parametrize(
@@ -137,20 +138,20 @@ async def test_right_solutions_pass(solution: str) -> None:
     ],
 )
 async def test_wrong_and_forging_solutions_fail(solution: str) -> None:
-    assert not (await grade(TESTED, solution, run_code)).success
+    assert not await solves(TESTED, solution, run_code)
 
 
 async def test_a_reading_of_the_parents_command_line_is_what_fails() -> None:
     curious = "def answer(x):\n    open('/proc/self/cmdline')\n    return 3 * x + 17"
-    assert not (await grade(TESTED, curious, run_code)).success
+    assert not await solves(TESTED, curious, run_code)
     caught = (
         "def answer(x):\n    try:\n        open('/proc/self/cmdline')\n    except OSError:\n        return 3 * x + 17"
     )
-    assert (await grade(TESTED, caught, run_code)).success
+    assert await solves(TESTED, caught, run_code)
 
 
 async def test_an_overlong_solution_fails_unrun() -> None:
-    assert not (await grade(TESTED, "lambda x:3*x+17" + " " * 20_000, no_call)).success
+    assert not await solves(TESTED, "lambda x:3*x+17" + " " * 20_000, no_call)
 
 
 @pytest.mark.parametrize("stdout", ["ok\n", "", "pass\n", "0" * 32 + "\n"])
@@ -160,7 +161,7 @@ async def test_only_the_token_passes(stdout: str) -> None:
     async def forged(call: ToolCall) -> Reply:
         return reply(record)
 
-    assert not (await grade(TESTED, TESTED.answer, forged)).success
+    assert not await solves(TESTED, TESTED.answer, forged)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ async def test_a_fault_of_ours_is_no_reward(answer: Reply) -> None:
         return answer
 
     with pytest.raises(GradingFault):
-        await grade(TESTED, TESTED.answer, faulty)
+        await solves(TESTED, TESTED.answer, faulty)
 
 
 @pytest.mark.parametrize("status", [CallStatus.LIMIT, CallStatus.ERROR])
@@ -186,7 +187,7 @@ async def test_a_limit_is_the_solutions_own(status: CallStatus) -> None:
     async def limited(call: ToolCall) -> Reply:
         return reply(json.dumps({"type": "code", "status": status, "exit_code": None}).encode(), status)
 
-    assert not (await grade(TESTED, "while True: pass", limited)).success
+    assert not await solves(TESTED, "while True: pass", limited)
 
 
 async def test_gold_check_says_what_is_wrong() -> None:

@@ -47,6 +47,9 @@ def test_a_trace_without_its_fields_or_with_nan_is_refused(tmp_path: Path) -> No
     with TraceWriter(tmp_path / "traces", "step") as traces:
         with pytest.raises(ValueError, match="family, outcome"):
             traces.write({"key": "a"})
+        with pytest.raises(ValueError, match="'served': one of scored"):
+            traces.write(rollout("a", outcome="served"))
+        traces.write(rollout("a", outcome=None))
         with pytest.raises(ValueError, match="JSON"):
             traces.write(rollout("a", seconds=float("nan")))
 
@@ -58,6 +61,7 @@ def test_a_trace_without_its_fields_or_with_nan_is_refused(tmp_path: Path) -> No
         ("3", "trace schema int"),
         (json.dumps({**rollout("a"), "schema": SCHEMA + 1}), f"reads {SCHEMA}"),
         (json.dumps({"schema": SCHEMA, "key": "a"}), "without family, outcome"),
+        (json.dumps({"schema": SCHEMA, **rollout("a", outcome="won")}), "'won': one of scored"),
     ],
 )
 def test_a_foreign_file_is_named(line: str, says: str, tmp_path: Path) -> None:

@@ -105,10 +105,10 @@ def test_a_tool_that_is_not_declared_here_is_unknown() -> None:
     assert refused(json.dumps(GOOD["code"]), tools=[])[0] is Code.UNKNOWN_TOOL
 
 
-def test_bytes_that_are_not_utf8_are_refused_at_the_character() -> None:
+def test_bytes_that_are_not_utf8_are_refused_at_the_byte() -> None:
     verdict = validate(b'{"type":"code","code_command":"\xc3\xa9\xff"}', expected="code")
     assert isinstance(verdict, Rejection)
-    assert (verdict.code, verdict.offset, verdict.tool) == (Code.MALFORMED_JSON, 32, "code")
+    assert (verdict.code, verdict.offset, verdict.tool) == (Code.MALFORMED_JSON, 33, "code")
 
 
 def test_rejections_are_bounded() -> None:

@@ -19,9 +19,8 @@ LETTERS = {"E": "extra", "N": "tool.name", "I": "call.id", "F": "result.status",
 
 def test_every_test_that_the_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
-    there = {
-        name for path in HERE.glob("test_wires*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
-    }
+    files = [*HERE.glob("test_wires*.py"), *HERE.parent.glob("integration/test_remote*.py")]
+    there = {name for path in files for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.M)}
     assert named
     assert named - there == set()
 

@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 
-from callwright.envs.executors.sandbox.limits import Limits, Run, SandboxError
+from callwright.envs.executors.sandbox.limits import Limits, Run, SandboxError, refusal
 from callwright.envs.executors.sandbox.streams import CappedStream
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,7 @@ _LIMITED = 'ulimit -v "$1" -t "$2" -f "$3" -n "$4" -c 0; exec "$0" -c "$5"'
 class BareRunner:
     """The sandbox pool's interface, without the sandbox."""
 
-    mode = "none"
-    restarts = 0
+    name = "none"
 
     def __init__(self, size: int = 2, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -45,8 +44,9 @@ class BareRunner:
         """Nothing outlives a call."""
 
     async def run(self, command: str) -> Run:
-        if "\0" in command:
-            return Run(126, b"", b"the command holds a NUL character\n")
+        refused = refusal(command.encode())
+        if refused is not None:
+            return refused
         async with self._free:
             with tempfile.TemporaryDirectory(prefix="callwright-") as scratch:
                 return await self._run(command, scratch)

@@ -34,6 +34,7 @@ class Launcher:
     python: str
     prefix: str | None  # the interpreter's own tree, where it is not part of the system
     sized: bool = False  # whether this bubblewrap can cap a tmpfs (0.7 and later)
+    sealed: bool = False  # whether it can forbid further user namespaces (0.8 and later)
     nested: bool = True
 
     @classmethod
@@ -43,12 +44,17 @@ class Launcher:
         if bwrap is None:
             raise SandboxError(f"bubblewrap is not installed; run: {INSTALL}")
         usage = subprocess.run([bwrap, "--help"], capture_output=True, timeout=20, check=False).stdout
-        sized = b"--size" in usage
+        sized, sealed = b"--size" in usage, b"--disable-userns" in usage
         system = shutil.which("python3", path=_SYSTEM_PATH)
         if system is not None:
-            return cls(bwrap, system, None, sized)
+            return cls(bwrap, system, None, sized, sealed)
         prefix = os.path.realpath(sys.base_prefix)
-        return cls(bwrap, f"{prefix}/bin/python3", prefix, sized)
+        return cls(bwrap, f"{prefix}/bin/python3", prefix, sized, sealed)
+
+    @property
+    def drop(self) -> int | None:
+        """The uid that a root host gives its rights up for; None: the program runs as our own."""
+        return SANDBOX_UID if os.geteuid() == 0 and _is_mapped(SANDBOX_UID) else None
 
     def argv(self, scratch_bytes: int) -> list[str]:
         """The whole command line; the last argument is the zygote's source."""
@@ -59,6 +65,8 @@ class Launcher:
         uid = str(SANDBOX_UID)
         arguments = [self.bwrap, "--unshare-all", "--unshare-user", "--uid", uid, "--gid", uid]
         arguments += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+        if self.sealed:
+            arguments += ["--disable-userns"]
         if self.nested:
             arguments += ["--cap-add", "CAP_SYS_ADMIN"]  # in the sandbox's user namespace; the warden gives it up
         arguments += self._file_system(scratch_bytes)
@@ -87,14 +95,15 @@ class Launcher:
         # These two are all that stays writable. A nested call covers them with its own.
         for folder in (SCRATCH, "/dev/shm"):
             arguments += [*(["--size", str(scratch_bytes)] if self.sized else []), "--tmpfs", folder]
-        arguments += ["--remount-ro", "/dev"]
+        # In a writable /proc a program could take back its rank among what the kernel ends for want of memory.
+        arguments += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
         if not self.python.startswith("/usr/local/"):
             arguments += ["--remount-ro", "/usr/local"]
         return [*arguments, "--remount-ro", "/"]
 
     def spawn(self, control: socket.socket, scratch_bytes: int) -> subprocess.Popen[bytes]:
         """Start one zygote that talks over ``control``. The caller's thread must outlive it (die-with-parent)."""
-        drop = SANDBOX_UID if os.geteuid() == 0 and _is_mapped(SANDBOX_UID) else None
+        drop = self.drop
         return subprocess.Popen(
             self.argv(scratch_bytes),
             stdin=control.fileno(),

@@ -29,7 +29,7 @@ class Limits(BaseModel):
 
     wall_s: float = Field(default=10.0, gt=0, description="seconds from start to end")
     cpu_s: int = Field(default=10, ge=1, description="processor seconds of one process")
-    memory_mb: int = Field(default=512, ge=64, description="address space of one process")
+    memory_mb: int = Field(default=512, ge=64, description="address space of one process; of all, see group_bytes")
     processes: int = Field(default=32, ge=4, description="processes and threads alive at once")
     files: int = Field(default=128, ge=16, description="open files of one process")
     scratch_mb: int = Field(default=32, ge=1, description="size of the scratch folder, and of one file")
@@ -48,7 +48,20 @@ class Limits(BaseModel):
             ("RLIMIT_NPROC", processes, processes),
             ("RLIMIT_NOFILE", self.files, self.files),
             ("RLIMIT_CORE", 0, 0),
+            ("RLIMIT_MEMLOCK", 0, 0),
+            ("RLIMIT_MSGQUEUE", 0, 0),
+            ("RLIMIT_SIGPENDING", self.files, self.files),
+            ("RLIMIT_NICE", 0, 0),
+            ("RLIMIT_RTPRIO", 0, 0),
         ]
+
+    def group_bytes(self) -> int:
+        """Memory of everything in one sandbox together: a program's own, its scratch, and what the zygote takes."""
+        return (self.memory_mb + self.scratch_mb + 64) * MIB
+
+    def group_processes(self) -> int:
+        """Processes and threads of one sandbox: the program's, the zygote and the warden."""
+        return self.processes + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +74,12 @@ class Run:
     truncated: bool = False
     limit: str = ""
     seconds: float = 0.0
+
+
+def refusal(command: bytes) -> Run | None:
+    """The answer to a command that no shell could be given; None where it can run."""
+    if b"\0" in command:
+        return Run(126, b"", b"the command holds a NUL character\n")
+    if len(command) > MAX_COMMAND_BYTES:
+        return Run(126, b"", f"the command holds more than {MAX_COMMAND_BYTES} bytes\n".encode())
+    return None

@@ -3,7 +3,9 @@
 Invariants: deny by name with EPERM, so that a program sees an error instead of dying; foreign ABIs (32-bit, x32) are
 denied whole; new namespaces are denied, because the sandbox's own are already made. ``clone3`` answers ENOSYS, since
 its flags lie behind a pointer that a filter cannot read: libc then falls back to ``clone``. Only Unix and IP sockets
-may be made: the other families (vsock, netlink, packet) are not all confined by a network namespace.
+may be made: the other families (vsock, netlink, packet) are not all confined by a network namespace. Denied too is what
+no rlimit of a process bounds, because it outlives its process or is counted for the whole machine: System V shared
+memory and queues, memory files, watches, asynchronous input and output.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+
+from callwright.envs.executors.sandbox.limits import SandboxError
 
 # name: number on (x86_64, aarch64); None where the architecture has no such call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -29,6 +33,10 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "fsopen": (430, 430),
     "fspick": (433, 433),
     "init_module": (175, 105),
+    "inotify_add_watch": (254, 27),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "io_setup": (206, 0),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
@@ -39,11 +47,16 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
+    "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    "migrate_pages": (256, 238),
     "modify_ldt": (154, None),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "msgget": (68, 186),
     "name_to_handle_at": (303, 264),
     "nfsservctl": (180, 42),
     "open_by_handle_at": (304, 265),
@@ -58,10 +71,12 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "semget": (64, 190),
     "setdomainname": (171, 162),
     "sethostname": (170, 161),
     "setns": (308, 268),
     "settimeofday": (164, 170),
+    "shmget": (29, 194),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
@@ -91,10 +106,11 @@ def _deny(error: int) -> bytes:
 
 
 def build_filter(machine: str | None = None) -> bytes:
-    """The filter's instructions for this machine; empty on an architecture whose call numbers we do not know."""
-    column = _ARCHITECTURES.get(machine or platform.machine())
-    if column is None:
-        return b""
+    """The filter's instructions for this machine. Raises SandboxError where we do not know its call numbers."""
+    machine = machine or platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise SandboxError(f"no system-call filter for {machine}: there is one for {', '.join(_ARCHITECTURES)}")
+    column = _ARCHITECTURES[machine]
     program = [_op(_LD, _ARCH), _op(_JEQ, _AUDIT_ARCH[column], 1, 0), _deny(errno.EPERM), _op(_LD, _NR)]
     if column == 0:
         program += [_op(_JGE, _X32_BIT, 0, 1), _deny(errno.EPERM)]

@@ -41,8 +41,8 @@ from typing import Any, NoReturn
 PREIMPORTED = (collections, datetime, functools, hashlib, itertools, json, math, random, re)
 SCRATCH = "/scratch"
 CLONE_FLAGS = 0x00020000 | 0x08000000 | 0x20000000  # new mount, ipc and pid namespaces
-SYS_CLONE, SYS_CAPSET = {"x86_64": (56, 126), "aarch64": (220, 91)}.get(os.uname().machine, (0, 0))
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 2, 4, 8, 4096
+SYS_CLONE, SYS_CAPSET = {"x86_64": (56, 126), "aarch64": (220, 91)}[os.uname().machine]
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 1, 2, 4, 8, 4096
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 38, 47
 # Exactly `python3 -c '...'` with nothing for a shell to do: the hot path, run without a shell and without exec.
 PYTHON_C = re.compile(r"\s*python3? -c '([^']*)'\s*", re.DOTALL)
@@ -81,13 +81,11 @@ class Filter:
 
     def __init__(self, code: bytes) -> None:
         self.buffer = ctypes.create_string_buffer(code, len(code))
-        self.size = len(code)
         # struct sock_fprog {unsigned short len; struct sock_filter *filter;}
         self.program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(self.buffer))
 
     def install(self) -> None:
-        if self.size:
-            check(libc.prctl(PR_SET_SECCOMP, 2, self.program, 0, 0), "seccomp")
+        check(libc.prctl(PR_SET_SECCOMP, 2, self.program, 0, 0), "seccomp")
 
 
 def isolate(config: dict[str, Any]) -> None:
@@ -95,21 +93,16 @@ def isolate(config: dict[str, Any]) -> None:
     size = f"size={config['scratch_bytes']},nr_inodes={config['scratch_files']},mode=700"
     mount("tmpfs", SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, size)
     mount(SCRATCH, "/dev/shm", "", MS_BIND)
-    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def disarm(config: dict[str, Any], seccomp: Filter) -> None:
     """In the warden: give up every right, for itself and for the program it will fork."""
-    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or its own /proc files are closed to it
-    score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    os.write(score, b"1000")  # where the host runs out of memory, the program goes first
-    os.close(score)
     for name, soft, hard in config["rlimits"]:
         resource.setrlimit(getattr(resource, name), (soft, hard))
     libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
     header = struct.pack("Ii", 0x20080522, 0)
-    if SYS_CAPSET:  # where we do not know its number there are no nested namespaces, and so no capability to drop
-        check(libc.syscall(SYS_CAPSET, header, bytes(24)), "capset")
+    check(libc.syscall(SYS_CAPSET, header, bytes(24)), "capset")
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     # The program shares the warden's uid: undumpable, its memory and descriptors are out of reach.
     check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
@@ -203,7 +196,7 @@ class Zygote:
         self.control = control
         self.config = config
         self.seccomp = Filter(bytes.fromhex(config["seccomp"]))
-        self.nested = bool(SYS_CLONE) and config["nested"]
+        self.nested = config["nested"]
 
     def serve(self) -> None:
         while True:
@@ -272,6 +265,9 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
+    control.send(
+        b"here"
+    )  # the kernel tells the host our pid with it, to put us in a control group before anything runs
     zygote = Zygote(control, json.loads(control.recv(1 << 20)))
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a disposable one shares its pid namespace with the program
     gc.collect()

@@ -1,7 +1,8 @@
 """The ``tags`` dialect: think, one tag a tool with the exact queue body in it, solution, tool_result.
 
 Invariants: one call a turn, then the model waits for its ``<tool_result>``; the tag and the body's ``type`` name the
-same tool; the solution ends the conversation.
+same tool; the solution ends the conversation. Beside a shipped tool the tags of all shipped ones are calls, and those
+that are not declared are refused; among a client's own tools alone, ``<code>`` is text like any other.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class Tags(Dialect):
                     "twice, or not letters, digits, '_' and '-'"
                 )
         fixed = [Block(name, role, f"<{name}>", f"</{name}>") for name, role in _FIXED.items()]
+        shipped = [tool.name for tool in self.default_tools]
+        if not set(names).isdisjoint(shipped):
+            names += [name for name in shipped if name not in names]
         return (*fixed, *(Block(name, Role.CALL, f"<{name}>", f"</{name}>", tool=name) for name in names))
 
     def read_calls(self, block: Block, body: str, tools: Sequence[Tool] | None) -> Sequence[ToolCall] | Rejection:
@@ -49,7 +53,11 @@ class Tags(Dialect):
         return verdict if isinstance(verdict, Rejection) else [verdict]
 
     def call_schema(self, tool: str | None, tools: Sequence[Tool] | None) -> Mapping[str, Any] | None:
-        return next((known.body_schema for known in self._known(tools) if known.name == tool), None)
+        known = {known.name: known for known in self._known(tools)}
+        if tool in known:
+            return known[tool].body_schema
+        kind = {"type": {"enum": list(known)}}
+        return {"type": "object", "properties": kind, "required": ["type"]} if known else None
 
     def system_prompt(self, tools: Sequence[Tool]) -> str:
         return tags_prompt(tools)
