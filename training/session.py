@@ -139,13 +139,16 @@ def engine_class(config: Config) -> type:
 
 
 @contextmanager
-def open_session(config: Config, executors: Mapping[str, Executor] | None = None) -> Iterator[Session]:
+def open_session(
+    config: Config, executors: Mapping[str, Executor] | None = None, tasks: TaskSource | None = None
+) -> Iterator[Session]:
     """Start executors and task source; close them, and the engine, whatever happens. Raises UserError, RunError.
 
-    ``executors`` puts ready ones in the place of a tool's own, by the tool's name.
+    ``executors`` puts ready ones in the place of a tool's own, by the tool's name; ``tasks`` is a source in the place
+    of the config's own.
     """
     transformers_logging.disable_progress_bar()  # ours is the one bar
-    tasks = open_source(config.tasks, config.seed)
+    tasks = tasks or open_source(config.tasks, config.seed)
     loop = BackgroundLoop()
     try:
         # Built on the loop: queues and semaphores belong to the loop they are made on.

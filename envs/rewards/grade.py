@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 from callwright.envs.rewards.correct import is_correct
 from callwright.envs.rewards.evidence import Evidence
 from callwright.envs.rewards.exact import Exact
+from callwright.envs.rewards.judge import Judge, JudgeBroken, Question
+from callwright.envs.rewards.math_answer import one_answer
+from callwright.envs.rewards.program_text import program_text
 from callwright.envs.rewards.reward import GradingFault, Reward, RewardFunction
 from callwright.envs.rewards.unit_tests import LONGEST_SOLUTION, grading_run
-from callwright.envs.tasks.task import Task
+from callwright.envs.tasks.task import Functions, Task
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 
 CallTool = Callable[[ToolCall], Awaitable[Reply]]
 DEFAULT: RewardFunction = Exact()
+MATH = Judge("callwright.envs.rewards.math_judge")
+BFCL = Judge("callwright.envs.rewards.bfcl_judge")
 
 
 async def grade(evidence: Evidence, call: CallTool, *, function: RewardFunction = DEFAULT) -> Reward:
-    """What an ended rollout earns. Raises ``GradingFault`` where the tests of its task could not be run."""
+    """What an ended rollout earns. Raises ``GradingFault`` where its answer could not be judged."""
     correct = evidence.finished and await solves(evidence.task, evidence.solution or "", call)
     return Reward(function.parts(evidence, correct), correct)
 
 
 async def solves(task: Task, solution: str, call: CallTool) -> bool:
-    """Whether an answer is right; a blank one is not. Raises ``GradingFault`` where the tests could not be run."""
+    """Whether an answer is right; a blank one is not. Raises ``GradingFault`` where it could not be judged."""
     if not solution.strip():
         return False
-    return is_correct(task, solution) if task.tests is None else await _passes(solution, task.tests, call)
+    if task.tests is not None:
+        return await _passes(solution, task, call)
+    if task.functions is not None:
+        return await _calls_fit(solution, task.functions)
+    return await _equals(solution, task) if task.scorer == "math" else is_correct(task, solution)
 
 
-async def _passes(solution: str, tests: str, call: CallTool) -> bool:
+async def _equals(solution: str, task: Task) -> bool:
+    said = one_answer(solution)
+    return said is not None and await _judged(MATH, {"said": said, "accepted": [task.answer, *task.accepted]})
+
+
+async def _calls_fit(solution: str, functions: Functions) -> bool:
+    """``solution`` is the JSON of the calls that were made."""
+    calls = json.loads(solution)
+    if not calls or not functions.accepted:
+        return not calls and not functions.accepted
+    asked = {"functions": functions.described, "accepted": functions.accepted, "category": functions.category}
+    return await _judged(BFCL, {"calls": calls, **asked})
+
+
+async def _judged(judge: Judge, question: Question) -> bool:
+    try:
+        return await judge.ask(question)
+    except JudgeBroken as error:
+        raise GradingFault(str(error)) from error
+
+
+async def _passes(solution: str, task: Task, call: CallTool) -> bool:
     if len(solution) > LONGEST_SOLUTION:
         return False
-    run = grading_run(solution, tests)
+    source = solution if task.program is None else program_text(solution, task.program)
+    run = grading_run(source, task.tests or "", task.program.entry if task.program else "")
     reply = await call(run.call)
     # A refusal of the grader's own call is no verdict on the solution either.
     if reply.status in (CallStatus.INFRA_FAULT, CallStatus.REJECTED):

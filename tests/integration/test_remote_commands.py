@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,21 @@ def test_a_vendor_that_refuses_ends_the_run_in_one_line_without_the_key(
     assert not [file for file in elsewhere.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
 
 
+def test_a_vendors_model_runs_a_benchmark(shipped: Loaded) -> None:
+    rows = ["benchmark=direct", "limit=4"]
+    assert cli.run(["eval", "quickstart", *rows, "--json", "here.json"]) == 0
+    engine = TransformersEngine(shipped.model, rows=8, context=1024)
+    with gateway(engine, shipped.codec, "hermes", explain=False, key=KEY) as url:
+        words = [*rows, "system_prompt=none", "budgets.turn_tokens=300", "--json", "there.json"]
+        assert cli.run(["eval", *remote(url), *words]) == 0
+    engine.close()
+    here, there = (json.loads(Path(name).read_text()) for name in ("here.json", "there.json"))
+    assert (there["success"], there["n_scored"]) == (here["success"], 4)
+    assert there["success"] > 0
+    assert there["tokens_per_rollout"] is None
+    assert there["closed_book"] is None
+
+
 def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
     web = call(Step("web", {"q": "nobody", "k": 1}))
     forbidden = call(Step("azure", {"azure_command": "az vm list"}))  # no tool of this config
@@ -132,6 +148,7 @@ def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
         (["eval", "m", "engine.kind=remote", "engine.remote.url=localhost:8000"], "engine.remote.url"),
         (["eval", "m", "engine.kind=remote", "engine.remote.wire=hermes"], "engine.remote.wire"),
         (["eval", "m", "engine.kind=remote", "eval.modes=[closed_book]"], "eval.modes=[greedy,sampled]"),
+        (["eval", "m", "engine.kind=remote", "benchmark=direct", "eval.modes=[closed_book]"], "closed_book begins"),
         (["eval", "m", "engine.kind=transformers"], "no checkpoint m"),
         (["train", "quickstart", "warm_start.traces=runs/x"], "warm_start.stages"),
     ],
