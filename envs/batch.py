@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.recorded_calls import RecordedCalls
 from callwright.envs.rewards import Episodes
 from callwright.envs.rollout import Grader, Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
@@ -120,11 +121,16 @@ async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], seconds: f
 
 async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callable[[Rollout], None] | None) -> None:
     with arena.episode() as call_tool:
+        policy, grade = arena.policy, arena.grade
+        if attempt.task.functions is not None:
+            recorded = RecordedCalls(grade)
+            policy = replace(policy, tools=attempt.task.functions.tools)
+            call_tool, grade = recorded.call, recorded.grade
         await rollout(
             attempt.task,
-            arena.policy,
+            policy,
             call_tool,
-            arena.grade,
+            grade,
             arena.budgets,
             key=address(attempt.session),
             session=attempt.session,

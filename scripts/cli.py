@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from callwright.scripts.chat import chat
+from callwright.scripts.compare import compare
 from callwright.scripts.eval import evaluate
 from callwright.scripts.experiment import experiment
 from callwright.scripts.queues import queues
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command("train")(train)
 app.command("eval")(evaluate)
+app.command("compare")(compare)
 app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("view")(view)

@@ -103,7 +103,7 @@ say "installing from constraints.txt (a minute or two the first time)"
 install_torch
 # The build backend comes from the lock too, so that nothing at all is unpinned.
 locked hatchling editables
-locked --no-build-isolation --editable '.[train,serve,web,servicebus,dev]'
+locked --no-build-isolation --editable '.[train,serve,web,servicebus,eval,dev]'
 # Only tests need it, and it has no wheel: where it cannot be built they skip, and say so.
 pip install -qq --constraint constraints.txt python-qpid-proton >/dev/null 2>&1 ||
     say "python-qpid-proton was not built (it needs a C compiler and libssl-dev): the Service Bus tests will skip"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from callwright.serving.protocol import Event, EventType
-
-BUSY_S = 10.0  # how long one writer waits for another
-RETRY_S = 0.02
+from callwright.serving.wal import BUSY_S, prepare
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -85,25 +82,10 @@ class EventStore:
             if read_only:
                 self._db.execute("SELECT seq, key, conversation, type, body, timestamp FROM events LIMIT 0")
             else:
-                self._prepare()
+                prepare(self._db, _SCHEMA, synchronous="FULL")
         except BaseException:
             self._db.close()
             raise
-
-    def _prepare(self) -> None:
-        """Bring a new file into shape. SQLite's own wait does not cover the change to WAL, so this one does."""
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                # A commit is synced before it is acknowledged: WAL alone would survive a kill, but not a power cut.
-                self._db.execute("PRAGMA synchronous = FULL")
-                self._db.executescript(_SCHEMA)
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_S)
 
     def append(self, conversation: str, events: Sequence[Event], keys: Sequence[str] | None = None) -> list[int]:
         """Add events, all or none, and return their ``seq``s. A key that is there already gives its row's.

@@ -50,7 +50,7 @@ def _section(model: type[BaseModel], prefix: str) -> Iterator[str]:
                 f"`{prefix}{name}`",
                 _type(field.annotation),
                 f"`{_value(field.get_default(call_default_factory=True))}`",
-                field.description or "",
+                " ".join((field.description or "").split()),
             )
             rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     yield from (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from callwright.envs.batch import Attempt
+from callwright.envs.budgets import Budgets
 from callwright.envs.evaluate import pass_rates, score
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.family import SLICES
@@ -34,11 +35,7 @@ def evaluate_model(
     mode that the model cannot do.
     """
     config = session.config.eval
-    if "closed_book" in modes and _opened_answer(session) and not session.policy(0.0).codec.exact:
-        raise UserError(
-            f"eval.modes: in {session.config.dialect}, closed_book begins the answer for the model, and a vendor's "
-            "writes its own; say eval.modes=[greedy,sampled]"
-        )
+    require_modes(session, modes)
     tasks = _tasks(session, split)
     first = next(iter(tasks))
     result: Scores = {}
@@ -60,6 +57,22 @@ def evaluate_model(
             "slice_intervals": {slice_: list(value.interval) for slice_, value in scores.items()},
         }
     return result
+
+
+def terms(session: Session, closed_book: bool) -> tuple[str, Budgets]:
+    """What is put in the policy's mouth, and its budgets."""
+    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
+    prefill = _opened_answer(session) if closed_book else ""
+    return prefill, session.config.budgets.model_copy(update={"calls": 0} if closed_book else {})
+
+
+def require_modes(session: Session, modes: Sequence[EvalMode]) -> None:
+    """Raises UserError for a mode that the served model cannot do."""
+    if "closed_book" in modes and _opened_answer(session) and not session.policy(0.0).codec.exact:
+        raise UserError(
+            f"eval.modes: in {session.config.dialect}, closed_book begins the answer for the model, and a vendor's "
+            "writes its own; say eval.modes=[greedy,sampled]"
+        )
 
 
 def _tasks(session: Session, split: EvalSplit) -> dict[str, list[Task]]:
@@ -89,9 +102,7 @@ def _run(
     samples: int,
     closed_book: bool = False,
 ) -> list[Rollout]:
-    # An opened answer leaves no room for a call; where nothing opens one, the budget leaves none.
-    prefill = _opened_answer(session) if closed_book else ""
-    budgets = session.config.budgets.model_copy(update={"calls": 0} if closed_book else {})
+    prefill, budgets = terms(session, closed_book)
     attempts = [
         Attempt(task, sample, f"{session.config.seed}|eval", prefill) for task in tasks for sample in range(samples)
     ]

@@ -121,9 +121,10 @@ class Session:
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
-        in_flight = at_once(self.config, IN_FLIGHT_PER_ROW * self.config.engine.max_batch)
         paid = partial(grade, function=self.config.reward.function())
-        arena = Arena(self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight)
+        arena = Arena(
+            self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
+        )
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 
@@ -133,9 +134,14 @@ def at_once(config: Config, most: int) -> int:
     return min(most, config.executors.lanes) if stateful else most
 
 
+def in_flight(config: Config) -> int:
+    """How many rollouts of the engine run at once."""
+    return at_once(config, IN_FLIGHT_PER_ROW * config.engine.max_batch)
+
+
 def waves(config: Config, attempts: int) -> int:
     """How many waves so many attempts take: those of one wave run at once."""
-    return -(-attempts // at_once(config, IN_FLIGHT_PER_ROW * config.engine.max_batch))
+    return -(-attempts // in_flight(config))
 
 
 def engine_class(config: Config) -> type:
@@ -144,13 +150,16 @@ def engine_class(config: Config) -> type:
 
 
 @contextmanager
-def open_session(config: Config, executors: Mapping[str, Executor] | None = None) -> Iterator[Session]:
+def open_session(
+    config: Config, executors: Mapping[str, Executor] | None = None, tasks: TaskSource | None = None
+) -> Iterator[Session]:
     """Start executors and task source; close them, and the engine, whatever happens. Raises UserError, RunError.
 
-    ``executors`` puts ready ones in the place of a tool's own, by the tool's name.
+    ``executors`` puts ready ones in the place of a tool's own, by the tool's name; ``tasks`` is a source in the place
+    of the config's own.
     """
     transformers_logging.disable_progress_bar()  # ours is the one bar
-    tasks = open_source(config.tasks, config.seed)
+    tasks = tasks or open_source(config.tasks, config.seed)
     loop = BackgroundLoop()
     try:
         # Built on the loop: queues and semaphores belong to the loop they are made on.

@@ -1,4 +1,4 @@
-"""Whether an answer is right, by comparison of texts: exact, or numeric for benchmarks that ask for a number.
+"""Whether an answer is right, by comparison of texts: exact, numeric, or SQuAD's for questions about facts.
 
 Invariant: a hedged answer ("13 or 12") is wrong. Nothing here runs or parses model text as code.
 """
@@ -6,9 +6,11 @@ Invariant: a hedged answer ("13 or 12") is wrong. Nothing here runs or parses mo
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from callwright.envs.tasks.task import Task
+from callwright.envs.rewards.qa import squad_exact
+from callwright.envs.tasks.task import Scorer, Task
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)")
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
@@ -49,7 +51,17 @@ def numeric_match(solution: str, accepted: tuple[str, ...]) -> bool:
 
 def is_correct(task: Task, solution: str) -> bool:
     """Whether the solution answers a task that is graded by comparison."""
-    if task.scorer == "any":
-        return bool(solution.strip())
-    match = numeric_match if task.scorer == "numeric" else exact_match
-    return match(solution, (task.answer, *task.accepted))
+    return _MATCHES[task.scorer](solution, (task.answer, *task.accepted))
+
+
+def _says_something(solution: str, accepted: tuple[str, ...]) -> bool:
+    """For tasks that are all deed."""
+    return bool(solution.strip())
+
+
+_MATCHES: Mapping[Scorer, Callable[[str, tuple[str, ...]], bool]] = {
+    "exact": exact_match,
+    "numeric": numeric_match,
+    "qa": squad_exact,
+    "any": _says_something,
+}

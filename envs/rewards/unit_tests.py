@@ -23,21 +23,31 @@ LONGEST_SOLUTION = 16_000
 # Modules are imported before the process loses the right to open files: a solution can use these and no others.
 _CHILD = """
 import ast, bisect, collections, copy, datetime, decimal, fractions, functools, heapq, itertools, json, math, operator
-import random, re, resource, statistics, string, sys, typing
+import hashlib, random, re, resource, statistics, string, sys, typing
 reply, sys.stdout = sys.stdout, sys.stderr
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 function = None
-def load(source):
+def plain(value):
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        kind = next(kind for kind in (list, tuple, set) if isinstance(value, kind))
+        return kind(map(plain, value))
+    return value
+def load(source, entry):
     global function
     space = {}
     try:
         function = eval(compile(source.strip(), "solution", "eval"), space)
     except SyntaxError:
         exec(compile(source, "solution", "exec"), space)
+        if entry:
+            function = space[entry]
+            return
         defined = [value for name, value in space.items() if name != "__builtins__" and callable(value)]
         function = space.get("answer", defined[-1] if defined else None)
 def run(args, kwargs):
-    return function(*args, **kwargs)
+    return plain(function(*args, **kwargs))
 for line in sys.stdin:
     name, args, kwargs = ast.literal_eval(line)
     try:
@@ -61,7 +71,7 @@ def ask(name, args, kwargs):
         raise RuntimeError(value)
     return value
 try:
-    ask("load", (job["solution"],), {})
+    ask("load", (job["solution"], job["entry"]), {})
     exec(job["tests"], {"answer": lambda *args, **kwargs: ask("run", args, kwargs)})
     print(job["token"])
 except BaseException as error:
@@ -89,9 +99,10 @@ class GradingRun:
         return ran and said.get("stdout") == f"{self.token}\n"
 
 
-def grading_run(solution: str, tests: str) -> GradingRun:
-    """The run that grades ``solution``: an expression, or statements that define ``answer`` or a last callable."""
+def grading_run(solution: str, tests: str, entry: str = "") -> GradingRun:
+    """The run that grades ``solution``: statements that define the function ``entry``; or where that is empty, an
+    expression, or statements that define ``answer`` or a last callable."""
     token = secrets.token_hex(16)
-    job = json.dumps({"child": _CHILD, "token": token, "solution": solution, "tests": tests})
+    job = json.dumps({"child": _CHILD, "token": token, "solution": solution, "tests": tests, "entry": entry})
     command = shlex.join(["python3", "-I", "-S", "-c", _PARENT, job])
     return GradingRun(ToolCall(CODE.name, {"code_command": command}), token)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from callwright.envs.tasks.benchmarks.gsm8k import load_gsm8k
 from callwright.envs.tasks.family import Slice, Split
-from callwright.envs.tasks.gsm8k import load_gsm8k
 from callwright.envs.tasks.suite import FamilySpec, build_suite
 from callwright.envs.tasks.task import Task
 from callwright.envs.tasks.world import WorldSpec

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from callwright.envs.tasks.storage import StorageGoal
+from callwright.serving.protocol.values import Tool
 
-Scorer = Literal["exact", "numeric", "any"]
+Scorer = Literal["exact", "numeric", "qa", "math", "calls", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,36 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A solution that is a program: ``entry`` is the function that its tests call, ``prefix`` what a solution without
+    that function is a continuation of."""
+
+    entry: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Functions that belong to one row and are recorded, never run: the calls are the answer. ``tools`` are what the
+    model is told; the judge reads ``described`` and ``accepted`` as the benchmark has them."""
+
+    tools: tuple[Tool, ...]
+    category: str
+    described: tuple[Mapping[str, Any], ...]
+    accepted: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """A row of a task family or of a benchmark.
 
     ``tests`` holds Python assert lines for families that are paid by unit tests run in the code executor; the name
-    ``answer`` in them is the submitted solution. ``guesses`` are plausible wrong answers (what a policy that does not
-    call tools would say). ``slice`` is the evaluation slice the row belongs to, ``train`` or ``benchmark``. ``scorer``
-    says how an answer without ``tests`` is compared; ``any`` is for tasks that are all deed: whatever it says, it says
-    that it is done. ``grounded``: the last gold observation contains the answer. ``storage`` says what a storage
-    account holds before, and what it must hold after, whatever the answer.
+    ``answer`` in them is the submitted solution, or the function that ``program`` names in it. ``guesses`` are
+    plausible wrong answers (what a policy that does not call tools would say). ``slice`` is the evaluation slice the
+    row belongs to, ``train`` or ``benchmark``. ``scorer`` says how an answer without ``tests`` is compared; ``any`` is
+    for tasks that are all deed: whatever it says, it says that it is done. ``grounded``: the last gold observation
+    contains the answer. ``storage`` says what a storage account holds before, and what it must hold after, whatever
+    the answer.
     """
 
     key: str
@@ -48,4 +70,6 @@ class Task:
     accepted: tuple[str, ...] = field(default_factory=tuple)
     scorer: Scorer = "exact"
     grounded: bool = True
+    program: Program | None = None
+    functions: Functions | None = None
     storage: StorageGoal | None = None

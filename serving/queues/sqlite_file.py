@@ -21,9 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from callwright.serving.queues.broker import Lease, LeaseLost, Message, QueueStats, dead_letters, why_given_up
+from callwright.serving.wal import BUSY_S, prepare
 
-BUSY_S = 10.0  # how long one process waits for another's transaction; each takes well under a millisecond
-RETRY_S = 0.02
 _UNKNOWN = -1  # no data_version
 
 _SCHEMA = """
@@ -66,24 +65,10 @@ class QueueFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
-            self._prepare()
+            prepare(self._db, _SCHEMA, synchronous="NORMAL")
         except BaseException:
             self._db.close()
             raise
-
-    def _prepare(self) -> None:
-        """Bring a new file into shape. SQLite's own wait does not cover the change to WAL, so this one does."""
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = NORMAL")
-                self._db.executescript(_SCHEMA)
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_S)
 
     def put(self, queue: str, message: Message) -> None:
         """Append to a lane."""

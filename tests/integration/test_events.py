@@ -12,7 +12,8 @@ import pytest
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import ExecutorUnavailable
-from callwright.envs.rewards import Evidence, Reward
+from callwright.envs.rewards import Reward
+from callwright.envs.rewards.evidence import Evidence
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.engines.engine import Completion, EngineError, Request
@@ -54,7 +55,7 @@ async def answered(call: ToolCall) -> Reply:
     return Reply(make_record("web", CallStatus.OK, results=[]), CallStatus.OK, "", 0.0, "test")
 
 
-async def graded(evidence: Evidence, call: object, /) -> Reward:
+async def graded(evidence: Evidence, call: object) -> Reward:
     return Reward({}, success=evidence.solution == evidence.task.answer)
 
 

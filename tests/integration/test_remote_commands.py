@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,15 @@ def test_a_served_checkpoint_says_what_it_says_here(
             words = [f"name={wire}", "system_prompt=none", "budgets.turn_tokens=300", *FEW]
             assert cli.run(["eval", *remote(url, wire), *words]) == 0
             there = traces(wire)
-            assert {key: sampled(trace) for key, trace in there.items()} == {
-                key: sampled(trace) for key, trace in here.items()
-            }
+            assert there.keys() == here.keys()
             for key, trace in there.items():
-                assert (trace["outcome"], trace["success"]) == (here[key]["outcome"], here[key]["success"])
+                assert sampled(trace)[0] == sampled(here[key])[0]
+                # After a call it reads the result as this server's dialect frames it, so only the rest is the same.
+                if not here[key]["calls"]:
+                    assert sampled(trace) == sampled(here[key])
+                    assert (trace["outcome"], trace["success"]) == (here[key]["outcome"], here[key]["success"])
                 assert all(set(segment) == {"kind", "text"} for segment in trace["segments"])
+    assert sum(not trace["calls"] for trace in here.values()) >= len(here) // 2
     assert any(trace["success"] for trace in here.values())
     engine.close()
     told = capfd.readouterr()
@@ -100,6 +104,21 @@ def test_a_vendor_that_refuses_ends_the_run_in_one_line_without_the_key(
     assert "some-model: 401" in told
     assert KEY not in told
     assert not [file for file in elsewhere.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+
+
+def test_a_vendors_model_runs_a_benchmark(shipped: Loaded) -> None:
+    rows = ["benchmark=direct", "limit=4"]
+    assert cli.run(["eval", "quickstart", *rows, "--json", "here.json"]) == 0
+    engine = TransformersEngine(shipped.model, rows=8, context=1024)
+    with gateway(engine, shipped.codec, "hermes", explain=False, key=KEY) as url:
+        words = [*rows, "system_prompt=none", "budgets.turn_tokens=300", "--json", "there.json"]
+        assert cli.run(["eval", *remote(url), *words]) == 0
+    engine.close()
+    here, there = (json.loads(Path(name).read_text()) for name in ("here.json", "there.json"))
+    assert (there["success"], there["n_scored"]) == (here["success"], 4)
+    assert there["success"] > 0
+    assert there["tokens_per_rollout"] is None
+    assert there["closed_book"] is None
 
 
 def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
@@ -129,6 +148,7 @@ def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
         (["eval", "m", "engine.kind=remote", "engine.remote.url=localhost:8000"], "engine.remote.url"),
         (["eval", "m", "engine.kind=remote", "engine.remote.wire=hermes"], "engine.remote.wire"),
         (["eval", "m", "engine.kind=remote", "eval.modes=[closed_book]"], "eval.modes=[greedy,sampled]"),
+        (["eval", "m", "engine.kind=remote", "benchmark=direct", "eval.modes=[closed_book]"], "closed_book begins"),
         (["eval", "m", "engine.kind=transformers"], "no checkpoint m"),
         (["train", "quickstart", "warm_start.traces=runs/x"], "warm_start.stages"),
     ],

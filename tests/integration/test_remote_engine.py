@@ -8,7 +8,8 @@ import pytest
 from gateways import FAILURE, Reciter, gateway
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rewards import Evidence, Reward
+from callwright.envs.rewards import Reward
+from callwright.envs.rewards.evidence import Evidence
 from callwright.envs.rollout import Policy, Rollout, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
@@ -34,7 +35,7 @@ async def answered(call: ToolCall) -> Reply:
     return Reply(record, CallStatus.OK, "", 0.0, "test")
 
 
-async def graded(evidence: Evidence, call: object, /) -> Reward:
+async def graded(evidence: Evidence, call: object) -> Reward:
     return Reward({}, success=evidence.solution == evidence.task.answer)
 
 

@@ -61,7 +61,7 @@ disposable = pytest.mark.parametrize("executor", ["disposable"], indirect=True)
 async def ask(executor: CodeExecutor, command: str) -> Reply:
     """One call on its way over the queues, as in training."""
     broker = MemoryBroker()
-    worker = CommandWorker(broker, executor, CODE, deadline_s=LIMITS.wall_s + 15, poll_s=0.05)
+    worker = CommandWorker(broker, executor, CODE, deadline_s=LIMITS.wall_s + 15)
     task = asyncio.create_task(worker.run())
     body = ToolCall(CODE.name, {"code_command": command}).body()
     await broker.send(command_queue(CODE.name), body, message_id="1", lane="a")

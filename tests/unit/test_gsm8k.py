@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from callwright.envs.rewards.correct import is_correct
-from callwright.envs.tasks.gsm8k import load_gsm8k
+from callwright.envs.tasks.benchmarks.gsm8k import load_gsm8k
 
 pytestmark = pytest.mark.unit
 

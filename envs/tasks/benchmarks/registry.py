@@ -1,0 +1,33 @@
+"""The benchmarks by name. A new benchmark is one file and one line here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from callwright.envs.tasks.benchmarks.bamboogle import BAMBOOGLE
+from callwright.envs.tasks.benchmarks.benchmark import Benchmark
+from callwright.envs.tasks.benchmarks.bfcl import BFCL
+from callwright.envs.tasks.benchmarks.gsm8k import GSM8K
+from callwright.envs.tasks.benchmarks.hotpotqa import HOTPOTQA
+from callwright.envs.tasks.benchmarks.humaneval import HUMANEVAL
+from callwright.envs.tasks.benchmarks.math500 import MATH500
+from callwright.envs.tasks.benchmarks.mbpp import MBPP
+from callwright.envs.tasks.benchmarks.musique import MUSIQUE
+from callwright.envs.tasks.benchmarks.nq import NQ
+from callwright.envs.tasks.benchmarks.popqa import POPQA
+from callwright.envs.tasks.benchmarks.triviaqa import TRIVIAQA
+from callwright.envs.tasks.benchmarks.two_wiki import TWO_WIKI
+from callwright.serving.errors import UserError
+
+_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE, HUMANEVAL, MBPP, BFCL)
+BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+
+
+def get_benchmark(name: str) -> Benchmark:
+    """The benchmark of that name. Raises UserError that names the nearest."""
+    if name not in BENCHMARKS:
+        near = difflib.get_close_matches(name, BENCHMARKS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(BENCHMARKS)}"
+        raise UserError(f"no benchmark {name}; {hint}")
+    return BENCHMARKS[name]
