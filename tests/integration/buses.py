@@ -28,7 +28,7 @@ from callwright.serving.queues.sqlite import SqliteBroker
 
 MAX_DELIVERIES = 3
 QUEUES = ("commandqueue-web", "commandqueue-code", "presencequeue-web", "rewardqueue")
-KINDS = ("memory", "sqlite", "servicebus")
+KINDS = ("memory", "sqlite", pytest.param("servicebus", marks=pytest.mark.slow))  # of fixtures; the last takes minutes
 VARIABLE = "CALLWRIGHT_SERVICEBUS"
 KEY = "cGxhbnRlZC1zZWNyZXQ="
 

@@ -31,7 +31,7 @@ Open = Callable[[], Broker]
 
 
 # Opening a link through the SDK takes half a second, so that kind alone takes two minutes.
-@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.slow if kind == "servicebus" else ()) for kind in KINDS])
+@pytest.fixture(params=KINDS)
 async def end(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
     async with opened(request.param, tmp_path, monkeypatch) as end:
         yield end

@@ -11,7 +11,7 @@ from callwright.training.checkpoints import complete, latest
 from callwright.training.config import Config, load_config
 from callwright.training.run import evaluate, train
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 WORDS = [
     "name=lora",

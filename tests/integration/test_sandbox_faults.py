@@ -32,7 +32,7 @@ from callwright.serving.queues.memory import MemoryBroker
 from callwright.serving.queues.reply import CallStatus, Reply, read_reply
 from callwright.serving.queues.reward_queue import RewardQueue
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LIMITS = Limits(wall_s=4, memory_mb=128, processes=16, scratch_mb=8)
 ZYGOTE = "$(grep -l '^Name:.python3' /proc/[0-9]*/status | head -n 1 | cut -d/ -f3)"

@@ -24,7 +24,7 @@ from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus, Reply
 from callwright.training.config import ConfigError, load_config
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LIMITS = Limits(wall_s=3, memory_mb=256, output_bytes=1000, flood_bytes=5000)
 Request = dict[str, Any]

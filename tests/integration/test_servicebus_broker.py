@@ -21,7 +21,7 @@ from callwright.serving.queues.servicebus import ServiceBusBroker
 from callwright.serving.queues.servicebus_connection import Connection
 from callwright.serving.queues.servicebus_link import lane_of, session_of
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Q = "commandqueue-web"
 PATIENCE_S = 60.0
@@ -81,7 +81,6 @@ async def test_a_lane_asked_for_by_name_answers_at_once_the_second_time(broker: 
     assert time.monotonic() - begin < 9 * 0.45  # what nine new links take at least
 
 
-@pytest.mark.slow
 async def test_a_lock_is_renewed_for_as_long_as_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     with amqp_broker(lock_s=10) as (_, port):
         monkeypatch.setenv("LOOPBACK_BUS", connection_string(port))
@@ -94,7 +93,6 @@ async def test_a_lock_is_renewed_for_as_long_as_the_lease(monkeypatch: pytest.Mo
         await broker.close()
 
 
-@pytest.mark.slow
 async def test_a_holder_that_vanishes_loses_its_message_when_the_lock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with amqp_broker(lock_s=5) as (_, port):
         monkeypatch.setenv("LOOPBACK_BUS", connection_string(port))
@@ -193,7 +191,6 @@ async def test_a_queue_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPa
         await broker.close()
 
 
-@pytest.mark.slow
 async def test_an_endpoint_that_never_answers_is_said_within_the_start_up_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

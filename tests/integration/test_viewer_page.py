@@ -20,7 +20,7 @@ from callwright.training.viewer.export import export
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 DEADLINE_MS = 30_000
 
 
