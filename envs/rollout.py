@@ -164,7 +164,7 @@ class _Loop:
     called: int = 0
 
     async def call(self, call: ToolCall) -> Reply:
-        """Run one call under an id of its address, the n-th of this session: what happens to it can be repeated."""
+        """Run one call under an id of its address, the n-th of this rollout: what happens to it can be repeated."""
         self.called += 1
         return await self.call_tool(replace(call, id=new_call_id(f"{self.session}|{self.called}")))
 

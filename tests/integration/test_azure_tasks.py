@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from services import running
 
 from callwright.envs.executors.azure.warm_cli import Installation
-from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import Evidence, GradingFault, gold_check, grade, set_up
@@ -33,14 +33,8 @@ async def executors() -> AsyncIterator[Executors]:
     if Installation.find(FOLDER) is None:
         pytest.skip("no Azure CLI and Azurite here: make azure")
     service = Executors(ExecutorSettings(tools=("azure",)))
-    try:
-        await service.start()
-    except ExecutorUnavailable as error:
-        pytest.skip(f"no sandbox here: {error}")
-    try:
+    async with running(service):
         yield service
-    finally:
-        await service.close()
 
 
 def tasks_of(suite: TaskSuite, family: str, n: int) -> list[Task]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from services import running
 
 from callwright.envs.benchmark_check import check_rows
-from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
 from callwright.envs.rewards.grade import solves
@@ -46,14 +46,8 @@ MBPP = BENCHMARKS["mbpp"].task(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors() -> AsyncIterator[Executors]:
     service = Executors(ExecutorSettings(tools=("code",), timeout_s=120.0))
-    try:
-        await service.start()
-    except ExecutorUnavailable as error:
-        pytest.skip(f"no sandbox here: {error}")
-    try:
+    async with running(service):
         yield service
-    finally:
-        await service.close()
 
 
 async def test_gold_programs_pass_and_empty_ones_do_not(executors: Executors) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from services import running
 
-from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
@@ -39,14 +39,8 @@ async def executors(suite: TaskSuite) -> AsyncIterator[Executors]:
     # What loops for ever ends by its processor time; the wall clock is the busy machine's, and generous.
     settings = ExecutorSettings(code=CodeSettings(limits=Limits(wall_s=60, cpu_s=3)), timeout_s=120, deadline_s=90)
     service = Executors(settings, documents=suite.documents())
-    try:
-        await service.start()
-    except ExecutorUnavailable as error:
-        pytest.skip(f"no sandbox here: {error}")
-    try:
+    async with running(service):
         yield service
-    finally:
-        await service.close()
 
 
 async def test_training_rows(suite: TaskSuite, executors: Executors) -> None:

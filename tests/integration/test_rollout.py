@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from services import running
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.executors.executor import ExecutorUnavailable, Record, record_of
+from callwright.envs.executors.executor import Record, record_of
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import GradingFault, Reward, grade
@@ -102,14 +103,8 @@ class Fake:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors() -> AsyncIterator[Executors]:
     service = Executors(SETTINGS, documents=DOCUMENTS)
-    try:
-        await service.start()
-    except ExecutorUnavailable as error:
-        pytest.skip(f"no sandbox here: {error}")
-    try:
+    async with running(service):
         yield service
-    finally:
-        await service.close()
 
 
 def policy_of(tiny: Loaded, turns: list[str], engine: type[ScriptedEngine] = ScriptedEngine) -> Policy:

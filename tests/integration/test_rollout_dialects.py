@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from services import running
 
-from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import grade
@@ -40,14 +40,8 @@ NAMED = ("execute", "hermes")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors() -> AsyncIterator[Executors]:
     service = Executors(SETTINGS, documents=DOCUMENTS)
-    try:
-        await service.start()
-    except ExecutorUnavailable as error:
-        pytest.skip(f"no sandbox here: {error}")
-    try:
+    async with running(service):
         yield service
-    finally:
-        await service.close()
 
 
 async def play(
