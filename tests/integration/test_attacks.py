@@ -19,8 +19,9 @@ import pytest_asyncio
 from attack_world import Attack, World
 from attacks_reach import REACH
 from attacks_spend import LIMITS, SPENDING
+from services import sandboxes
 
-from callwright.envs.executors.sandbox import Run, SandboxError, SandboxPool
+from callwright.envs.executors.sandbox import Run, SandboxPool
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,16 +38,8 @@ MODES = ["nested", "disposable"]  # disposable: a bubblewrap a call, the same wa
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODES)
 async def pool(request: pytest.FixtureRequest) -> AsyncIterator[SandboxPool]:
-    made = SandboxPool(1, LIMITS, nested=request.param == "nested")
-    try:
-        await made.start()
-    except SandboxError as error:
-        pytest.skip(f"no sandbox here: {error}")
-    if made.mode != request.param:
-        await made.close()
-        pytest.skip("nested namespaces are not permitted here")
-    yield made
-    await made.close()
+    async with sandboxes(1, LIMITS, request.param) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")

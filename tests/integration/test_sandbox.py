@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from services import sandboxes
 
 from callwright.envs.executors.sandbox import BareRunner, Limits, Run, SandboxError, SandboxPool
 from callwright.envs.executors.sandbox.bubblewrap import Launcher
@@ -27,17 +28,9 @@ LIMITS = Limits(wall_s=5, memory_mb=256, processes=16, scratch_mb=8, output_byte
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["nested", "disposable"])
 async def pool(request: pytest.FixtureRequest) -> AsyncIterator[SandboxPool]:
-    made = SandboxPool(2, LIMITS, nested=request.param == "nested")
-    try:
-        await made.start()
-    except SandboxError as error:
-        pytest.skip(f"no sandbox here: {error}")
-    if made.mode != request.param:
-        await made.close()
-        pytest.skip("nested namespaces are not permitted here")
-    yield made
-    assert (await made.run("echo healthy")).stdout == b"healthy\n"
-    await made.close()
+    async with sandboxes(2, LIMITS, request.param) as made:
+        yield made
+        assert (await made.run("echo healthy")).stdout == b"healthy\n"
 
 
 def python(source: str) -> str:
