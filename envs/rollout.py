@@ -227,7 +227,8 @@ class _Loop:
             on_event=self.on_event,
         )
         completion = taken.completion
-        trajectory.append(Sampled(completion.ids, completion.logprobs, completion.version))
+        for span in completion.spans():
+            trajectory.append(Sampled(*span))
         self.state.events += taken.events
         step = Spent(read, len(completion.ids), time.monotonic() - started)
         self.state.spent += step

@@ -16,7 +16,7 @@ from callwright.training.config_schema import Config, sections_in
 
 INTRO = """# Configuration
 
-Made from training/config_schema.py, the dials in envs/tasks/ and the weights in envs/rewards/ by `make docs`; change it
+Made from training/sections/, the dials in envs/tasks/ and the weights in envs/rewards/ by `make docs`; change it
 there.
 
 `callwright train CONFIG key=value ...` takes a file, a run folder, or a name shipped in configs/. A file may say

@@ -19,9 +19,9 @@ from callwright.envs.traces import read_traces
 from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import RunError, UserError
 from callwright.serving.progress import Progress, log
-from callwright.training.config_schema import WarmStage
 from callwright.training.experts import Habits, ScriptedEngine, script
 from callwright.training.retold import retold
+from callwright.training.sections.warm_start import WarmStage
 from callwright.training.session import Session, at_once
 
 CONCURRENT_TRACES = 64

@@ -16,8 +16,8 @@ from callwright.envs.traces import TraceWriter
 from callwright.serving.errors import UserError
 from callwright.serving.progress import Progress
 from callwright.serving.protocol import get_dialect
-from callwright.training.config_schema import EvalMode, EvalSplit
 from callwright.training.faults import stop_on_faults
+from callwright.training.sections.evaluation import EvalMode, EvalSplit
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
 

@@ -20,10 +20,10 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
-from callwright.training.config_schema import LatePolicy
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
 from callwright.training.reward_queue_log import logged_reward_queue
+from callwright.training.sections.grpo import LatePolicy
 from callwright.training.session import Session, waves
 from callwright.training.trace_records import trace_record
 

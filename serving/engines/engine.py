@@ -7,7 +7,7 @@ the token's position, so neither batching nor arrival order changes a draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -44,7 +44,8 @@ class Request:
 
     ``ids``: the whole context. ``session`` names the rollout, so that an engine may keep its key/value cache between
     turns. ``watch``: boolean mask over the vocabulary; the stop check runs only after tokens it marks (None: after
-    none). ``on_token`` is called off the event loop with each id, for streaming.
+    none). ``on_token`` is called off the event loop with each id, for streaming. ``grammar`` is EBNF that the turn's
+    text must follow (see ``protocol/grammar.py``); logprobs are then those of the constrained distribution.
     """
 
     ids: Sequence[int]
@@ -56,16 +57,26 @@ class Request:
     watch: NDArray[np.bool_] | None = None
     stop: StopCheck | None = None
     on_token: Callable[[int], None] | None = None
+    grammar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What was sampled: ``len(ids) == len(logprobs)``; ``version`` is the policy version that sampled it."""
+    """What was sampled: ``len(ids) == len(logprobs)``. ``version`` is the policy version that sampled the first id;
+    ``changes`` says, in order, from which index on a later one did: (index, version)."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     reason: FinishReason
     version: int = 0
+    changes: tuple[tuple[int, int], ...] = ()
+
+    def spans(self) -> Iterator[tuple[tuple[int, ...], tuple[float, ...], int]]:
+        """(ids, logprobs, version) of each stretch that one version sampled."""
+        starts = [(0, self.version), *self.changes]
+        ends = [*(index for index, _ in self.changes), len(self.ids)]
+        for (start, version), end in zip(starts, ends, strict=True):
+            yield self.ids[start:end], self.logprobs[start:end], version
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ class Recorder:
                 "cause": record.cause,
                 "turns": record.number,
                 "model": record.model,
-                "segments": [self._segment(segment) for segment in record.segments],
+                "segments": [part for segment in record.segments for part in self._written(segment)],
                 "events": [found.event.to_dict() for found in stored],
             }
             target = self._traces / f"{record.conversation}.jsonl"
@@ -85,9 +86,10 @@ class Recorder:
         except Exception as error:
             log(f"gateway: the record of {record.conversation} was not written: {type(error).__name__}: {error}")
 
-    def _segment(self, segment: Segment) -> dict[str, Any]:
+    def _written(self, segment: Segment) -> Iterator[dict[str, Any]]:
         if not isinstance(segment, Completion):
-            return {"kind": "given", "text": self._codec.decode(segment), "ids": list(segment)}
-        text = self._codec.decode(segment.ids)
-        fields = {"ids": list(segment.ids), "logprobs": list(segment.logprobs), "version": segment.version}
-        return {"kind": "sampled", "text": text, **fields}
+            yield {"kind": "given", "text": self._codec.decode(segment), "ids": list(segment)}
+            return
+        for ids, logprobs, version in segment.spans():
+            columns = {"ids": list(ids), "logprobs": list(logprobs), "version": version}
+            yield {"kind": "sampled", "text": self._codec.decode(ids), **columns}

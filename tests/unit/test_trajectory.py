@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callwright.envs.trajectory import Given, Outcome, Sampled, Segment, Trajectory, completion
+from callwright.serving.engines.engine import Completion, FinishReason
 
 pytestmark = pytest.mark.unit
 
@@ -75,3 +76,16 @@ def test_an_outcome_is_final(parts: list[Segment], first: Outcome, second: Outco
 
 def test_which_outcomes_count_in_the_baseline() -> None:
     assert [outcome for outcome in Outcome if outcome.in_baseline] == [Outcome.SCORED, Outcome.POLICY_FAULT]
+
+
+@given(ids=tokens.filter(bool), data=st.data())
+def test_a_completion_falls_apart_where_the_weights_changed(ids: tuple[int, ...], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(ids)), max_size=3)))
+    versions = [3, *range(4, 4 + len(cuts))]
+    logprobs = tuple(-float(index) for index in range(len(ids)))
+    done = Completion(ids, logprobs, FinishReason.STOP, 3, tuple(zip(cuts, versions[1:], strict=True)))
+    spans = list(done.spans())
+    assert [version for *_, version in spans] == versions
+    assert sum((part for part, _, _ in spans), ()) == ids
+    assert sum((part for _, part, _ in spans), ()) == logprobs
+    assert [len(part) for part, _, _ in spans] == [b - a for a, b in zip([0, *cuts], [*cuts, len(ids)], strict=True)]

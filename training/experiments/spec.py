@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from callwright import configs
 from callwright.serving.errors import UserError
 from callwright.training.config import Config, config_from, load_config
-from callwright.training.config_schema import Positive, Section
+from callwright.training.sections.base import Positive, Section
 from callwright.training.yaml_values import parse_yaml
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
