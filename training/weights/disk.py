@@ -1,0 +1,84 @@
+"""Weights through a folder that trainer and servers both see: on any machine, and on any number with a shared disk.
+
+Invariant: a server is only ever told of a folder that is whole: written aside, synced, renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from callwright.serving.engines.digest import checksum, tensor_digest
+from callwright.serving.engines.vllm.admin import Admin
+from callwright.training.weights.servers import Probe, bring, numbers
+from callwright.training.weights.tensors import policy_tensors
+from callwright.training.weights.transfer import Receipt
+from callwright.training.weights.verify import refuse_other_memory, refuse_other_weights
+
+SHARD_BYTES = 2 << 30  # held in memory at once beside the model
+
+
+class DiskTransfer:
+    """Sends whole models. ``folder`` keeps the newest version alone; it must mean the same on every server."""
+
+    def __init__(self, servers: Sequence[Admin], folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder.absolute()
+
+    def send(self, version: int, model: Any) -> Receipt:
+        started = time.monotonic()
+        target = self._folder / f"version-{version}"
+        sent, size = write_shards(target, policy_tensors(model))
+
+        def load(server: Admin) -> None:
+            for worker in server.ask_workers("callwright_load", folder=str(target)):
+                refuse_other_weights(server.url, version, sent, numbers(worker))
+            refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
+
+        paused = bring(self._servers, version, Probe.of(model), load)
+        for older in self._folder.glob("version-*"):
+            if older != target:
+                shutil.rmtree(older)
+        return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+
+def write_shards(target: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[dict[str, int], int]:
+    """Write safetensors into a new folder ``target``, whole or not at all; each tensor's digest, and the bytes."""
+    from safetensors.torch import save_file
+
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    digests: dict[str, int] = {}
+    shard: dict[str, torch.Tensor] = {}
+    total = held = 0
+
+    def flush() -> None:
+        path = partial / f"model-{len(list(partial.iterdir())):05d}.safetensors"
+        save_file(shard, path)
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+        shard.clear()
+
+    for name, tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if shard and held + size > SHARD_BYTES:
+            flush()
+            held = 0
+        shard[name] = tensor.contiguous().cpu()
+        digests[name] = tensor_digest(tensor)
+        held, total = held + size, total + size
+    flush()
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return digests, total
