@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure vllm docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ test: setup  ## unit and integration tests, at most ten minutes
 
 test-all: check smollm2  ## the checks and every test that needs no GPU, at most an hour
 	-@bash scripts/setup_azure.sh  # without Node.js it says what to install, and the azure tests are skipped
+	-@bash scripts/setup_vllm.sh  # where vLLM cannot be installed, its tests are skipped
 	@$(PYTEST) -m "not gpu" --session-timeout=3600 $(ARGS)
 
 check: setup  ## format, lint and types
@@ -49,6 +50,9 @@ bfcl: setup  ## install bfcl-eval, the checker of the benchmark bfcl, without th
 azure: setup  ## install the Azure CLI and the Azurite emulator for the azure tool (920 MB; needs Node.js)
 	@bash scripts/setup_azure.sh
 
+vllm: setup  ## install the vLLM server into .venv-vllm, for engine.kind=vllm (2.5 GB on a CPU)
+	@bash scripts/setup_vllm.sh
+
 docs: setup  ## write docs/configuration.md from the config schema
 	@$(PY) -m callwright.training.config_docs > docs/configuration.md
 
@@ -58,4 +62,4 @@ lock: smollm2 bfcl  ## write the versions installed now into constraints.txt (on
 
 clean:  ## remove caches and build outputs; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv*/*' -prune -exec rm -rf {} +

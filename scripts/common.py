@@ -25,7 +25,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]"
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 _EXTRAS = {
     *("torch", "transformers", "trl", "peft", "accelerate", "datasets", "wandb", "matplotlib", "gguf"),
-    *("starlette", "uvicorn"),
+    *("starlette", "uvicorn", "httpx"),
 }
 
 

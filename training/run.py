@@ -12,17 +12,19 @@ from typing import Any
 from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
+from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
 from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
+from callwright.training.engines import engine_class
 from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
-from callwright.training.session import Session, engine_class, open_session
+from callwright.training.session import Session, open_session
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
 
@@ -43,6 +45,11 @@ def train(
     failed.
     """
     require_exact(engine_class(config))
+    if config.engine.kind == "vllm":
+        raise UserError(
+            "engine.kind=vllm: no weights are sent to a vLLM server yet; train with engine.kind=transformers, and then "
+            "eval, chat or serve the checkpoint with vllm"
+        )
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from transformers.utils import logging as transformers_logging
 
-from callwright.serving.engines.transformers_engine import TransformersEngine
+from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.errors import UserError
 from callwright.serving.gateway.app import KEY_VARIABLE, build_app
 from callwright.serving.gateway.plan import Served
 from callwright.serving.gateway.server import address, bind, server
-from callwright.serving.models import load
 from callwright.serving.progress import log
-from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
+from callwright.training.engines import configured_engine
 
 
 def serve(config: Config) -> None:
@@ -26,13 +25,14 @@ def serve(config: Config) -> None:
     transformers_logging.disable_progress_bar()
     if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
         log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
-    path = resolve_checkpoint(config.model.path)
     with bind(settings.host, settings.port) as listener:  # before the model, which takes longer to fail
-        loaded = load(path, device=config.engine.device, dtype=config.engine.dtype)
-        engine = TransformersEngine(loaded.model, rows=config.engine.max_batch, context=config.engine.max_context)
+        # Nobody announces a conversation, so there are no waves to wait for.
+        configured = configured_engine(config.model_copy(update={"deterministic": False}))
+        engine = configured.engine
+        assert not isinstance(engine, RemoteEngine)
         served = Served(
             engine=engine,
-            codec=loaded.codec,
+            codec=configured.codec,
             name=settings.name or _name(config.model.path),
             context=engine.context,
             dialect=config.dialect,
@@ -40,7 +40,7 @@ def serve(config: Config) -> None:
         )
         try:
             app = build_app(served, settings)
-            log(f"serving {path} at {address(listener)}")
+            log(f"serving {configured.name} at {address(listener)}")
             server(app).run(sockets=[listener])
         finally:
             engine.close()

@@ -21,18 +21,16 @@ from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
+from callwright.serving.background_loop import BackgroundLoop
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Sampling, require_exact
-from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
-from callwright.serving.models import Loaded, load
+from callwright.serving.models import Loaded
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool
 from callwright.serving.queues.faults import FaultyBroker
-from callwright.training.background_loop import BackgroundLoop
-from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
+from callwright.training.engines import ServedEngine, configured_engine, local_engine
 from callwright.training.executor_settings import executor_settings, searches_tasks, tools_of
-from callwright.training.remote import remote_engine
 
 IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
 
@@ -45,7 +43,7 @@ class Session:
     tasks: TaskSource
     executors: Executors
     loop: BackgroundLoop
-    engine: TransformersEngine | RemoteEngine | None = None
+    engine: ServedEngine | None = None
     codec: Codec | None = None
 
     @property
@@ -60,27 +58,15 @@ class Session:
 
     def adopt(self, loaded: Loaded, model: Any = None) -> None:
         """Serve this model from now on (``model``: the same weights under a trainer's wrapper)."""
-        engine = self.config.engine
-        serving = TransformersEngine(
-            loaded.model if model is None else model,
-            rows=engine.max_batch,
-            context=engine.max_context,
-            barrier=self.config.deterministic,
-        )
-        self._serve(serving, loaded.codec)
+        self._serve(local_engine(self.config, loaded, model), loaded.codec)
 
     def adopt_configured(self) -> str:
-        """Serve what ``model.path`` names, a checkpoint or a vendor's model, and return its name. Raises UserError."""
-        path, engine = self.config.model.path, self.config.engine
-        if engine.kind == "remote":
-            remote = remote_engine(self.config)
-            self._serve(remote, remote.codec)
-            return f"{path} at {engine.remote.url}"
-        path = resolve_checkpoint(path)
-        self.adopt(load(path, device=engine.device, dtype=engine.dtype))
-        return path
+        """Serve what ``model.path`` names and return its name. Raises UserError, RunError."""
+        configured = configured_engine(self.config)
+        self._serve(configured.engine, configured.codec)
+        return configured.name
 
-    def _serve(self, engine: TransformersEngine | RemoteEngine, codec: Codec) -> None:
+    def _serve(self, engine: ServedEngine, codec: Codec) -> None:
         if self.engine is not None:
             self.engine.close()
         self.engine, self.codec = engine, codec
@@ -142,11 +128,6 @@ def in_flight(config: Config) -> int:
 def waves(config: Config, attempts: int) -> int:
     """How many waves so many attempts take: those of one wave run at once."""
     return -(-attempts // in_flight(config))
-
-
-def engine_class(config: Config) -> type:
-    """The class of the engine that the config asks for."""
-    return RemoteEngine if config.engine.kind == "remote" else TransformersEngine
 
 
 @contextmanager

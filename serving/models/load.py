@@ -19,30 +19,56 @@ class Loaded:
     codec: Codec
 
 
+def find_model(path: str) -> str:
+    """The folder of ``smollm2`` or a local model, or the hub id as it is. Raises UserError where there is no such
+    folder."""
+    if path == "smollm2":
+        from callwright.serving.models.smollm2 import ensure_smollm2
+
+        return str(ensure_smollm2())
+    if not Path(path).is_dir() and (path.startswith((".", "/")) or path.count("/") > 1):
+        raise UserError(f"no model folder {path}")
+    return path
+
+
+def load_codec(path: str) -> Codec:
+    """The codec of a model that another process runs. Raises UserError with one line when it cannot be had."""
+    from transformers import AutoConfig
+
+    source = find_model(path)
+    local = Path(source).is_dir()
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False, local_files_only=local)
+        return Codec(_tokenizer(source, local), config.get_text_config().vocab_size)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot load the tokenizer of {path}: {str(error).strip().splitlines()[0]}") from error
+
+
 def load(path: str, *, device: str = "auto", dtype: str = "float32") -> Loaded:
     """Load ``smollm2``, a local folder, or a hub id. Raises UserError with one line when it cannot be had.
 
     ``device``: auto (cuda where there is one), cpu, cuda. ``dtype``: a torch dtype name.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    source = path
-    if path == "smollm2":
-        from callwright.serving.models.smollm2 import ensure_smollm2
-
-        source = str(ensure_smollm2())
+    source = find_model(path)
     local = Path(source).is_dir()
-    if not local and (source.startswith((".", "/")) or source.count("/") > 1):
-        raise UserError(f"no model folder {source}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=local)
+        tokenizer = _tokenizer(source, local)
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True, local_files_only=local
         )
     except (OSError, ValueError) as error:
         raise UserError(f"cannot load the model {path}: {str(error).strip().splitlines()[0]}") from error
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return Loaded(model.to(chosen).eval(), tokenizer, Codec(tokenizer, model.config.get_text_config().vocab_size))
+
+
+def _tokenizer(source: str, local: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=local)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Loaded(model.to(chosen).eval(), tokenizer, Codec(tokenizer, model.config.get_text_config().vocab_size))
+    return tokenizer

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from callwright.training.background_loop import BackgroundLoop
+from callwright.serving.background_loop import BackgroundLoop
 
 pytestmark = pytest.mark.unit
 

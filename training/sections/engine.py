@@ -24,13 +24,27 @@ class Remote(Section):
     """Put into every request as they are, such as `{reasoning_effort: low}`."""
 
 
+class Vllm(Section):
+    """The servers of `engine.kind: vllm`: one that is started here (`make vllm` installs it), or running ones."""
+
+    urls: Annotated[tuple[Annotated[str, Field(pattern=r"^https?://[^\s@]+$")], ...], Field(strict=False)] = ()
+    """Addresses of servers to join, all with the model of `model.path`; none starts one on this machine."""
+    arguments: Free = Field(default_factory=dict)
+    """Of the server that is started, as `vllm serve` names them: `{tensor-parallel-size: 2, enforce-eager: true}`."""
+    start_s: Seconds = 600.0
+    """Time for the started server to be ready; it may compile the model first."""
+    in_flight: Positive | None = None
+    """Requests open at one server at once; null takes `engine.max_batch`."""
+
+
 class Engine(Section):
     """How tokens are sampled."""
 
-    kind: Literal["transformers", "remote"] = "transformers"
-    """`transformers` runs the model here; `remote` asks a vendor's, by its text alone, for `eval` and `chat`."""
+    kind: Literal["transformers", "remote", "vllm"] = "transformers"
+    """`transformers` runs the model here; `vllm` in a vLLM server; `remote` asks a vendor's, by its text alone.
+    The last two are for `eval` and `chat`, `vllm` also for `serve`."""
     max_batch: Positive = 256
-    """Rollouts that decode at once, or requests of `remote`; others wait for a slot."""
+    """Rollouts that decode at once, or requests of `remote` and `vllm`; others wait for a slot."""
     max_context: Positive = 512
     """Positions a rollout's cache can hold, prompt included."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -38,3 +52,4 @@ class Engine(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Weights and cache of the engine and the trainer; bfloat16 is slower than float32 on most CPUs."""
     remote: Remote = Remote()
+    vllm: Vllm = Vllm()

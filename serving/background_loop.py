@@ -1,4 +1,5 @@
-"""An event loop in a thread of its own, for callers that are not asynchronous (TRL's trainer is one)."""
+"""An event loop in a thread of its own, for callers that are not asynchronous (TRL's trainer is one) and for work that
+must stay off theirs."""
 
 from __future__ import annotations
 
@@ -12,12 +13,16 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Executors and rollouts live on it for the whole run; ``run`` waits for one coroutine from outside."""
+    """Executors and rollouts live on one for the whole run, an engine that speaks HTTP on another."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "callwright-loop") -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="callwright-loop", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start one and do not wait; cancelling the future cancels the coroutine."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run to the end and return the result. An interrupt cancels the coroutine before it is raised here."""
