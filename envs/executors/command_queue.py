@@ -8,6 +8,8 @@ Invariants:
   lease ran out all the same publishes nothing: the command is someone else's by then.
 - A result is in the journal before it is published. A command that comes a second time is answered from there; where
   there is no result, a stateful tool's command is not run a second time: nobody knows how far the first got.
+- A call that two workers died of is not run a third time: it is charged to the policy, as a fault that recurs is, or a
+  program that kills its worker would leave its group's baseline.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0  # after a broker error
 _WAIT_S = 30.0  # one wait for a command; then the next
+_FATAL = 2  # workers that died while they ran a call; then the call is to blame
 
 
 @dataclass(slots=True)
@@ -188,9 +191,19 @@ class CommandWorker:
             if self.tool.stateful:
                 times = f"delivery {command.delivery_count} of a stateful call"
                 return self._fault(f"{times}, which may have run and has no result: not run again")
-        record = await self._run(call, command.lane)
-        if self._journal is not None:
-            await self._journal.write(self.queue, command, record)
+        if self._journal is None:
+            return await self._run(call, command.lane)
+        if await self._journal.begin(self.queue, command) >= _FATAL:
+            log.warning("worker of %s: a call brought down %d workers and is not run again", self.queue, _FATAL)
+            self.counts.statuses[CallStatus.LIMIT] += 1
+            message = f"killed: the call brought down {_FATAL} workers"
+            return make_record(self.tool.name, CallStatus.LIMIT, executor=self.executor.name, message=message)
+        try:
+            record = await self._run(call, command.lane)
+        except asyncio.CancelledError:
+            await self._journal.take_back(self.queue, command)
+            raise
+        await self._journal.write(self.queue, command, record)
         return record
 
     async def _run(self, call: ToolCall, lane: str) -> bytes:
