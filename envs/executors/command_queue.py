@@ -20,13 +20,13 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from callwright.envs.executors.executor import Executor, Record, StatefulExecutor
+from callwright.envs.executors.held_lease import held
 from callwright.envs.executors.journal import Journal
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
-from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost, Message, command_queue
+from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, Message, command_queue
 from callwright.serving.queues.reply import CallStatus, make_record
 from callwright.serving.queues.reward_queue import RewardQueue
 from callwright.serving.validation import validate
@@ -48,13 +48,6 @@ class WorkerCounts:
     from_journal: int = 0
     leases_lost: int = 0
     broker_errors: int = 0
-
-
-@dataclass(slots=True)
-class _Hold:
-    """Until when, by the monotonic clock, a command is ours for certain."""
-
-    until: float
 
 
 class CommandWorker:
@@ -153,9 +146,9 @@ class CommandWorker:
                 await self._reject(lease, verdict)
                 return
             log.info("request accepted by %s", self.tool.name)
-            async with self._renewed(lease) as hold:
+            async with held(self._broker, lease, self._lease_s, self._not_renewed) as hold:
                 record = await self._record(verdict, message)
-            if time.monotonic() >= hold.until:
+            if hold.ran_out:
                 self.counts.leases_lost += 1
                 log.warning("worker of %s: a lease ran out while its call ran: someone else answers it", self.queue)
                 return
@@ -233,30 +226,9 @@ class CommandWorker:
         message = f"executor {self.executor.name}: {why}"[:1000]
         return make_record(self.tool.name, CallStatus.INFRA_FAULT, executor=self.executor.name, message=message)
 
-    @contextlib.asynccontextmanager
-    async def _renewed(self, lease: Lease) -> AsyncIterator[_Hold]:
-        hold = _Hold(time.monotonic() + self._lease_s)
-        task = asyncio.get_running_loop().create_task(self._renew(lease, hold), name=f"lease of {self.queue}")
-        try:
-            yield hold
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def _renew(self, lease: Lease, hold: _Hold) -> None:
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            asked = time.monotonic()
-            try:
-                await self._broker.renew(lease, self._lease_s)
-                hold.until = asked + self._lease_s
-            except LeaseLost:
-                hold.until = asked
-                return
-            except (BrokerError, OSError) as error:
-                self.counts.broker_errors += 1
-                log.warning("worker of %s: could not renew a lease: %s", self.queue, error)
+    def _not_renewed(self, error: BrokerError | OSError) -> None:
+        self.counts.broker_errors += 1
+        log.warning("worker of %s: could not renew a lease: %s", self.queue, error)
 
 
 def _status(said: Record) -> CallStatus:
