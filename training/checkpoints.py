@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from callwright.serving.errors import UserError
+from callwright.training.full_disk import told_by_the_disk
 
 MARKER = "COMPLETE"
 WARM_STARTS = Path(__file__).parent / "warm_starts"
@@ -30,10 +31,11 @@ def publish(folder: Path, step: int) -> Iterator[Path]:
     staging, target = folder / f".step-{step}.{os.getpid()}.tmp", folder / f"step-{step}"
     staging.mkdir()
     try:
-        yield staging
-        for file in staging.rglob("*"):
-            _fsync(file)
-        _fsync(staging)
+        with told_by_the_disk(folder):
+            yield staging
+            for file in staging.rglob("*"):
+                _fsync(file)
+            _fsync(staging)
         if target.exists():  # a leftover without marker, or the same step again after a resume
             (target / MARKER).unlink(missing_ok=True)
             shutil.rmtree(target)

@@ -20,6 +20,7 @@ from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
 from callwright.training.engines import engine_class
 from callwright.training.evaluation import Scores, evaluate_model
+from callwright.training.full_disk import one_line_when_full
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
@@ -53,10 +54,14 @@ def train(
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
-    folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
     if config.deterministic:
         _be_deterministic()
-    with open_session(config, executors) as session:
+    with one_line_when_full(RUNS / config.name, "the same command"):
+        folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+    with (
+        one_line_when_full(folder, f"callwright train {folder} --resume"),
+        open_session(config, executors) as session,
+    ):
         return _train(session, folder, resume)
 
 
@@ -65,9 +70,10 @@ def evaluate(config: Config) -> dict[str, Any]:
 
     The result is the first of ``eval.modes``, with ``metric`` beside it and the score of each mode under its name.
     """
-    with open_session(config) as session:
+    folder = RUNS / f"{config.name}-eval"
+    with one_line_when_full(folder, "the same command"), open_session(config) as session:
         session.adopt_configured()
-        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval", config.eval.modes, config.eval.split)
+        scores = evaluate_model(session, "eval", folder, config.eval.modes, config.eval.split)
     report.print_single(scores)
     first = scores[config.eval.modes[0]]
     return {**first, "metric": {"success": first["success"]}, **scores}

@@ -28,8 +28,8 @@ def new_run_folder(config: Config, runs: Path) -> Path:
         folder.rename(kept)
         log(f"the earlier {folder} is now {kept}")
     folder.mkdir(parents=True)
-    write_text(folder / "config.yaml", dump_config(config))
     write_json(folder / "environment.json", environment(config))
+    write_text(folder / "config.yaml", dump_config(config))  # last: a run that has it can be resumed
     return folder
 
 
@@ -55,12 +55,14 @@ def environment(config: Config) -> dict[str, Any]:
 
 
 class MetricLog:
-    """``metrics.jsonl``: one object a step, flushed as it is written; a resumed run drops what it will do again."""
+    """``metrics.jsonl``: one object a step, flushed as it is written; a resumed run drops what it will do again, and
+    the half line that a full disk left."""
 
     def __init__(self, path: Path, keep_to: int | None = None) -> None:
         kept = []
         if keep_to is not None and path.is_file():
-            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= keep_to]
+            *whole, _torn = path.read_text().split("\n")
+            kept = [line for line in whole if json.loads(line)["step"] <= keep_to]
         self.path = path
         write_text(path, "".join(line + "\n" for line in kept))
 
@@ -78,8 +80,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: aside, synced, renamed."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file whole or not at all: aside, synced, renamed. What a killed writer left aside, the next one takes
+    over."""
+    aside = path.with_name(f".{path.name}.new")
     with aside.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -8,6 +8,8 @@ Invariants:
   lease ran out all the same publishes nothing: the command is someone else's by then.
 - A result is in the journal before it is published. A command that comes a second time is answered from there; where
   there is no result, a stateful tool's command is not run a second time: nobody knows how far the first got.
+- A call that two workers died of is not run a third time: it is charged to the policy, as a fault that recurs is, or a
+  program that kills its worker would leave its group's baseline.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from callwright.envs.executors.executor import Executor, Record, StatefulExecutor
+from callwright.envs.executors.held_lease import held
 from callwright.envs.executors.journal import Journal
 from callwright.serving.protocol.values import Rejection, Tool, ToolCall
-from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, LeaseLost, Message, command_queue
+from callwright.serving.queues.broker import Broker, BrokerClosed, BrokerError, Lease, Message, command_queue
 from callwright.serving.queues.reply import CallStatus, make_record
 from callwright.serving.queues.reward_queue import RewardQueue
 from callwright.serving.validation import validate
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0  # after a broker error
 _WAIT_S = 30.0  # one wait for a command; then the next
+_FATAL = 2  # workers that died while they ran a call; then the call is to blame
 
 
 @dataclass(slots=True)
@@ -45,13 +48,6 @@ class WorkerCounts:
     from_journal: int = 0
     leases_lost: int = 0
     broker_errors: int = 0
-
-
-@dataclass(slots=True)
-class _Hold:
-    """Until when, by the monotonic clock, a command is ours for certain."""
-
-    until: float
 
 
 class CommandWorker:
@@ -150,9 +146,9 @@ class CommandWorker:
                 await self._reject(lease, verdict)
                 return
             log.info("request accepted by %s", self.tool.name)
-            async with self._renewed(lease) as hold:
+            async with held(self._broker, lease, self._lease_s, self._not_renewed) as hold:
                 record = await self._record(verdict, message)
-            if time.monotonic() >= hold.until:
+            if hold.ran_out:
                 self.counts.leases_lost += 1
                 log.warning("worker of %s: a lease ran out while its call ran: someone else answers it", self.queue)
                 return
@@ -188,9 +184,19 @@ class CommandWorker:
             if self.tool.stateful:
                 times = f"delivery {command.delivery_count} of a stateful call"
                 return self._fault(f"{times}, which may have run and has no result: not run again")
-        record = await self._run(call, command.lane)
-        if self._journal is not None:
-            await self._journal.write(self.queue, command, record)
+        if self._journal is None:
+            return await self._run(call, command.lane)
+        if await self._journal.begin(self.queue, command) >= _FATAL:
+            log.warning("worker of %s: a call brought down %d workers and is not run again", self.queue, _FATAL)
+            self.counts.statuses[CallStatus.LIMIT] += 1
+            message = f"killed: the call brought down {_FATAL} workers"
+            return make_record(self.tool.name, CallStatus.LIMIT, executor=self.executor.name, message=message)
+        try:
+            record = await self._run(call, command.lane)
+        except asyncio.CancelledError:
+            await self._journal.take_back(self.queue, command)
+            raise
+        await self._journal.write(self.queue, command, record)
         return record
 
     async def _run(self, call: ToolCall, lane: str) -> bytes:
@@ -220,30 +226,9 @@ class CommandWorker:
         message = f"executor {self.executor.name}: {why}"[:1000]
         return make_record(self.tool.name, CallStatus.INFRA_FAULT, executor=self.executor.name, message=message)
 
-    @contextlib.asynccontextmanager
-    async def _renewed(self, lease: Lease) -> AsyncIterator[_Hold]:
-        hold = _Hold(time.monotonic() + self._lease_s)
-        task = asyncio.get_running_loop().create_task(self._renew(lease, hold), name=f"lease of {self.queue}")
-        try:
-            yield hold
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def _renew(self, lease: Lease, hold: _Hold) -> None:
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            asked = time.monotonic()
-            try:
-                await self._broker.renew(lease, self._lease_s)
-                hold.until = asked + self._lease_s
-            except LeaseLost:
-                hold.until = asked
-                return
-            except (BrokerError, OSError) as error:
-                self.counts.broker_errors += 1
-                log.warning("worker of %s: could not renew a lease: %s", self.queue, error)
+    def _not_renewed(self, error: BrokerError | OSError) -> None:
+        self.counts.broker_errors += 1
+        log.warning("worker of %s: could not renew a lease: %s", self.queue, error)
 
 
 def _status(said: Record) -> CallStatus:

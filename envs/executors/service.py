@@ -83,8 +83,10 @@ class Executors:
                 raise ExecutorUnavailable(f"{_no_worker(tool)} (waited {wait_s:g} s)")
 
     async def _why_unanswered(self, tool: str) -> str:
-        manned = tool not in self.settings.external or await present_workers(self.broker, tool)
-        return "" if manned else _no_worker(tool)
+        if tool in self.settings.external:
+            return "" if await present_workers(self.broker, tool) else _no_worker(tool)
+        await self.broker.stats(command_queue(tool))  # a broker that is gone says so
+        return ""
 
     @contextlib.contextmanager
     def episode(

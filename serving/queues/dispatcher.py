@@ -120,15 +120,16 @@ class Dispatcher:
         return reply
 
     async def _why(self, tool: str, known: str) -> str:
-        """The cause of a time-out: what ``explain`` says, else what is ``known``."""
+        """The cause of a time-out: what ``explain`` says, or that it failed, else what is ``known``."""
         if self._explain is None:
             return known
         try:
             async with asyncio.timeout(EXPLAIN_S):
                 return await self._explain(tool) or known
-        except (TimeoutError, BrokerError, OSError) as error:
-            log.info("no explanation of a time-out of %s: %r", tool, error)
-            return known
+        except TimeoutError:
+            return f"{known}; the broker did not answer within {EXPLAIN_S:g} s when it was asked why"
+        except (BrokerError, OSError) as error:
+            return f"broker failed: {error}"
 
     async def _in_lane(
         self, lane: Lane, own: OwnLane | None, sender: CommandSender, call: ToolCall, timeout_s: float, started: float

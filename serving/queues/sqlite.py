@@ -48,6 +48,7 @@ class SqliteBroker:
         self._max_deliveries = max_deliveries
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="queue file")
         self._file: QueueFile | None = None  # of the thread alone
+        self._lost = 0  # how many files were moved away
         self._waiters = Waiters()
         self._poll_s = POLL_FIRST_S
         self._poller: asyncio.Task[None] | None = None
@@ -65,9 +66,11 @@ class SqliteBroker:
         self, queue: str, *, timeout_s: float, lease_s: float = 30.0, lane: str | None = None
     ) -> Lease | None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        deadline, lost = loop.time() + timeout_s, self._lost
         with self._waiters.waiting(queue, lane) as ready:
             while True:
+                if self._lost != lost:  # what it waits for is in the file that is gone
+                    raise self._moved()
                 ready.clear()
                 lease = await self._take(queue, lane, lease_s)
                 if lease is not None or loop.time() >= deadline:
@@ -141,11 +144,22 @@ class SqliteBroker:
 
     def _in_thread(self, work: Callable[[QueueFile], T]) -> T:
         try:
+            if self._file is not None and not self._file.in_place:
+                self._close_file()
+                self._file = None
+                self._lost += 1
+                raise self._moved()
             if self._file is None:
                 self._file = QueueFile(self._path, self._max_deliveries)
             return work(self._file)
         except (sqlite3.Error, OSError) as error:
             raise BrokerError(f"the queue file {self._path}: {error}") from error
+
+    def _moved(self) -> BrokerError:
+        return BrokerError(
+            f"the queue file {self._path} was moved away or replaced: what it held is lost to this process, which "
+            "goes on with the file that is there now"
+        )
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -66,9 +66,18 @@ class QueueFile:
         self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             prepare(self._db, _SCHEMA, synchronous="NORMAL")
+            self._path, self._identity = path, _identity(path)
         except BaseException:
             self._db.close()
             raise
+
+    @property
+    def in_place(self) -> bool:
+        """Whether its path still leads to this file. A moved one would be two: each process would have its own."""
+        try:
+            return _identity(self._path) == self._identity
+        except FileNotFoundError:
+            return False
 
     def put(self, queue: str, message: Message) -> None:
         """Append to a lane."""
@@ -238,3 +247,8 @@ class QueueFile:
     def _message(self, seq: int) -> Message:
         query = "SELECT body, message_id, lane, deliveries, code, reason, sent FROM messages WHERE seq = ?"
         return Message(*self._db.execute(query, (seq,)).fetchone())
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

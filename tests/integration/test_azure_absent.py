@@ -1,4 +1,4 @@
-"""The azure tool where `make azure` was not run: a fault of ours, and no verdict on the policy."""
+"""What of the azure tool needs no `make azure`: its config; without the tool, a fault of ours and no verdict."""
 
 from __future__ import annotations
 
@@ -12,9 +12,29 @@ from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import GradingFault, set_up
 from callwright.envs.tasks import FamilySpec, WorldSpec, build_suite
+from callwright.envs.tasks.azure import AZURE_FAMILIES
 from callwright.serving.protocol.values import ToolCall
+from callwright.training.config import load_config
+from callwright.training.run import train
+from callwright.training.session import at_once
 
 pytestmark = pytest.mark.integration
+
+
+def test_the_shipped_config_asks_about_storage_alone_and_takes_no_more_lanes_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config("azure")
+    assert set(config.tasks.families) == set(AZURE_FAMILIES)
+    assert config.tools == ("azure",)
+    assert at_once(config, 1000) == config.executors.lanes
+    train(config, dry_run=True)
+    said = capsys.readouterr()
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(said.out)
+    assert load_config(shown) == config
+    assert "a step: 4 tasks x 4 = 16 rollouts" in said.err
 
 
 async def test_without_an_installation_every_call_is_an_infra_fault(tmp_path: Path) -> None:

@@ -37,6 +37,19 @@ async def test_a_result_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_it_counts_who_began_a_call_and_did_not_end_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    assert [await journal.begin("q", COMMAND) for _ in range(3)] == [0, 1, 2]
+    assert await journal.read("q", COMMAND) is None
+    await journal.take_back("q", COMMAND)
+    assert await journal.begin("q", COMMAND) == 2
+    await journal.write("q", COMMAND, b"record")
+    assert await journal.read("q", COMMAND) == b"record"
+    await journal.forget("q", COMMAND)
+    assert await journal.begin("q", COMMAND) == 0
+    await journal.close()
+
+
 async def test_processes_share_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     program = f"""
@@ -74,7 +87,7 @@ async def test_what_a_killed_worker_left_goes_with_time(tmp_path: Path) -> None:
     await journal.write("q", COMMAND, b"record")
     await journal.close()
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE results SET written = ?", (time.time() - ORPHAN_S - 1,))
+        db.execute("UPDATE calls SET written = ?", (time.time() - ORPHAN_S - 1,))
     journal = Journal(path)
     assert await journal.read("q", COMMAND) is None
     await journal.close()
@@ -84,11 +97,13 @@ async def test_a_journal_that_fails_says_so_and_knows_nothing(tmp_path: Path, ca
     path = tmp_path / "journal.db"
     journal = Journal(path)
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE results")
+        db.execute("DROP TABLE calls")
+    assert await journal.begin("q", COMMAND) == 0
     await journal.write("q", COMMAND, b"record")
     assert await journal.read("q", COMMAND) is None
+    await journal.take_back("q", COMMAND)
     await journal.forget("q", COMMAND)
-    assert journal.failures == 3
+    assert journal.failures == 5
     assert "no such table" in caplog.text
     await journal.close()
     (tmp_path / "text.db").write_text("this is no database, and long enough to be seen as none" * 20)
