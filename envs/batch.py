@@ -1,8 +1,8 @@
 """Many rollouts at once, and the deadline that closes them.
 
-Invariants: every attempt gives exactly one rollout, in the order asked for; past the deadline what still runs is
-cancelled and comes back as ``late``; the key of an attempt addresses its randomness, so order and timing change
-nothing.
+Invariants: every attempt gives exactly one rollout, in the order asked for; past the deadline, or once enough have
+ended for one who waits, what still runs is cancelled and comes back as ``late``; the key of an attempt addresses its
+randomness, so order and timing change nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.recorded_calls import RecordedCalls
@@ -50,12 +51,21 @@ class Arena:
     in_flight: int = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Early:
+    """A close before the deadline: once the batch is ``wanted`` and ``enough`` of its rollouts have ended."""
+
+    wanted: asyncio.Event
+    enough: int
+
+
 async def run_batch(
     attempts: Sequence[Attempt],
     arena: Arena,
     *,
     deadline_s: float,
     on_done: Callable[[Rollout], None] | None = None,
+    early: Early | None = None,
 ) -> list[Rollout]:
     """Run all attempts; ``on_done`` is called as each one ends.
 
@@ -66,19 +76,29 @@ async def run_batch(
     closing = clock() + deadline_s
     rows: list[Rollout] = []
     for at in range(0, len(attempts), arena.in_flight):
-        late = f"the group closed after {deadline_s:g} s"
-        rows += await _wave(attempts[at : at + arena.in_flight], arena, closing - clock(), late, on_done)
+        wave = attempts[at : at + arena.in_flight]
+        left = None if early is None else replace(early, enough=early.enough - len(rows))
+        close = _Close(closing, f"the group closed after {deadline_s:g} s", left)
+        rows += await _wave(wave, arena, close, on_done)
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    """When a wave closes, by the loop's clock, and what is then said of those that are late; or when it does before."""
+
+    at: float
+    late: str
+    early: Early | None
 
 
 async def _wave(
     attempts: Sequence[Attempt],
     arena: Arena,
-    seconds: float,
-    late: str,
+    close: _Close,
     on_done: Callable[[Rollout], None] | None,
 ) -> list[Rollout]:
-    """Attempts that start together. What is not done after ``seconds`` is late, with the reason ``late``."""
+    """Attempts that start together. What is not done when the wave closes is late."""
     arena.policy.engine.open([attempt.session for attempt in attempts])
     records = [Rollout(task=attempt.task, sample=attempt.sample) for attempt in attempts]
     tasks = {
@@ -86,7 +106,8 @@ async def _wave(
         for attempt, record in zip(attempts, records, strict=True)
     }
     try:
-        for task in await _pending_after(tasks, seconds):
+        pending, late = await _pending_at(close, tasks)
+        for task in pending:
             record = tasks[task]
             record.trajectory.finish(Outcome.LATE, f"{late}, while {record.waiting_for}")
             task.cancel()
@@ -106,17 +127,31 @@ async def _wave(
     return records
 
 
-async def _pending_after(tasks: Mapping[asyncio.Task[None], Rollout], seconds: float) -> set[asyncio.Task[None]]:
-    """Wait for all tasks, at most so long; the tasks that are not done."""
-    clock = asyncio.get_running_loop().time
-    closing = clock() + seconds
+async def _pending_at(
+    close: _Close, tasks: Mapping[asyncio.Task[None], Rollout]
+) -> tuple[set[asyncio.Task[None]], str]:
+    """Wait for all tasks, or until the close; the tasks that are not done, and why no longer was waited for them."""
+    clock, early = asyncio.get_running_loop().time, close.early
     pending = set(tasks)
-    while pending and (left := closing - clock()) > 0:
-        done, pending = await asyncio.wait(pending, timeout=min(STALL_S, left))
-        if not done and left > STALL_S:
-            waits = Counter(tasks[task].waiting_for for task in pending).most_common()
-            log(f"no rollout ended for {STALL_S:g} s: " + "; ".join(f"{count} while {what}" for what, count in waits))
-    return pending
+    wanted: set[asyncio.Task[Any]] = set() if early is None else {asyncio.create_task(early.wanted.wait())}
+    until = asyncio.ALL_COMPLETED if early is None else asyncio.FIRST_COMPLETED
+    try:
+        while pending and (left := close.at - clock()) > 0:
+            ended = len(tasks) - len(pending)
+            if early is not None and early.wanted.is_set() and ended >= early.enough:
+                return pending, f"the group closed when {ended} of {len(tasks)} had ended"
+            done, open_ = await asyncio.wait(pending | wanted, timeout=min(STALL_S, left), return_when=until)
+            pending, wanted = open_ - wanted, wanted & open_
+            if not done and left > STALL_S:
+                waits = Counter(tasks[task].waiting_for for task in pending).most_common()
+                log(
+                    f"no rollout ended for {STALL_S:g} s: "
+                    + "; ".join(f"{count} while {what}" for what, count in waits)
+                )
+    finally:
+        for task in wanted:
+            task.cancel()
+    return pending, close.late
 
 
 async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callable[[Rollout], None] | None) -> None:

@@ -59,6 +59,12 @@ class Config(Section):
             raise ValueError("grpo.faults act on the records of this process alone: leave executors.external empty")
         return self
 
+    @model_validator(mode="after")
+    def _order_is_fixed_in_one_mode(self) -> Self:
+        if self.deterministic and self.grpo.asynchronous is not None:
+            raise ValueError("deterministic fixes the synchronous order: set grpo.asynchronous=null")
+        return self
+
 
 def sections_in(annotation: Any) -> list[type[BaseModel]]:
     """The models inside a field's type: `Lora | None` holds Lora, `dict[str, FamilySpec]` holds FamilySpec."""

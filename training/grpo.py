@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,21 @@ from trl import GRPOConfig
 from callwright.serving.errors import UserError
 from callwright.training.checkpoints import prune
 from callwright.training.config import Config
+from callwright.training.corrections import Corrections
 from callwright.training.interrupt import Interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts, reward_column
 from callwright.training.trainer import ToolGRPOTrainer
 
 MetricSink = Callable[[int, dict[str, float]], None]
-_FREE = ("gradient_checkpointing", "dataloader_pin_memory")  # defaults of ours that ``grpo.trl`` may change
+# Defaults of ours that ``grpo.trl`` may change.
+_FREE = (
+    "gradient_checkpointing",
+    "dataloader_pin_memory",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+)
+# What cuts or bends the sampler's distribution, and the value that leaves it alone.
+_WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 
 
 def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
@@ -40,6 +49,7 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
             "grpo.trl.mask_truncated_completions would mask almost every row: it takes a turn that ends in a closing "
             "tag for a truncated one; what ran out of its budget is a policy_fault here, leave the key out"
         )
+    _require_whole_distribution(grpo.trl)
     iterations = int(grpo.trl.get("num_iterations", 1))
     settings: dict[str, Any] = {
         "output_dir": str(scratch),
@@ -61,6 +71,9 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
         "disable_tqdm": True,
         "shuffle_dataset": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        # The trainer's own weights sample in the synchronous order: there is nothing to correct.
+        "vllm_importance_sampling_correction": grpo.asynchronous is not None,
+        "vllm_importance_sampling_mode": "token_truncate",
     }
     taken = sorted(key for key in grpo.trl if key in settings and key not in _FREE)
     if taken:
@@ -68,9 +81,33 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
             f"grpo.trl.{taken[0]} follows from the config's own keys (grpo, budgets, engine, checkpoint, seed)"
         )
     try:
-        return GRPOConfig(**{**settings, **grpo.trl})
+        arguments = GRPOConfig(**{**settings, **grpo.trl})
     except (TypeError, ValueError) as error:
         raise UserError(f"grpo.trl: {error}") from error
+    _require_known_mode(arguments)
+    return arguments
+
+
+def _require_whole_distribution(trl: Mapping[str, Any]) -> None:
+    """The trainer's logprobs are those of the whole distribution at its temperature; a ratio to those of a part of it
+    would be wrong for every token."""
+    for key, value in _WHOLE.items():
+        if trl.get(key, value) != value:
+            raise UserError(
+                f"grpo.trl.{key}: a policy is trained on tokens drawn from its whole distribution, because the trainer "
+                "computes logprobs of no other; leave the key out"
+            )
+
+
+def _require_known_mode(arguments: GRPOConfig) -> None:
+    mode = arguments.vllm_importance_sampling_mode
+    modes = [f"{level}_{bound}" for level in ("token", "sequence") for bound in ("truncate", "mask")]
+    if mode not in modes:
+        raise UserError(f"grpo.trl.vllm_importance_sampling_mode {mode}: one of {', '.join(modes)}")
+    if arguments.loss_type == "vespo" and arguments.vllm_importance_sampling_correction and mode[:5] != "token":
+        raise UserError(
+            f"grpo.trl.vllm_importance_sampling_mode {mode}: the loss vespo takes token_truncate or token_mask"
+        )
 
 
 def build_trainer(
@@ -100,6 +137,7 @@ def build_trainer(
         peft_config=lora_config(config),
         callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints", interrupt)],
         checkpoints=folder / "checkpoints",
+        corrections=Corrections.of(arguments, config.grpo.dppo_threshold),
     )
     # It prints raw log dictionaries to standard output, which belongs to results.
     trainer.remove_callback(PrinterCallback)

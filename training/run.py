@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
+from callwright.training.asynchronous.rollouts import AsynchronousRollouts
 from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
 from callwright.training.engines import engine_class
@@ -23,9 +25,10 @@ from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.full_disk import one_line_when_full
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
-from callwright.training.run_custom_grpo import GrpoRollouts
+from callwright.training.run_custom_grpo import GrpoRollouts, RolloutSource
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, open_session
+from callwright.training.synchronous import SynchronousRollouts
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
 
@@ -129,20 +132,25 @@ def _grpo(
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
 
-        rollouts = GrpoRollouts(session, folder)
-        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
-        session.adopt(loaded, trainer.model)
-        trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
+        with closing(_rollout_source(session, folder)) as source:
+            rollouts = GrpoRollouts(session, folder, source)
+            trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
+            source.serve(loaded, trainer.model)
+            trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
-    trainer.model.eval()  # from here on it is served: no dropout, no gradient checkpointing
+    session.adopt(loaded, trainer.model.eval())  # from here on it is served: no dropout, no gradient checkpointing
     tracker.close()
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     if interrupt.requested:
         log(f"saved; go on with: callwright train {folder} --resume")
         raise KeyboardInterrupt
-    updates = int(trainer.state.global_step)
-    session.exact_engine.set_version(updates)
-    return metrics.rows(), updates
+    session.exact_engine.set_version(trainer.rollout_index)
+    return metrics.rows(), int(trainer.state.global_step)
+
+
+def _rollout_source(session: Session, folder: Path) -> RolloutSource:
+    settings = session.config.grpo.asynchronous
+    return SynchronousRollouts(session, folder) if settings is None else AsynchronousRollouts(session, settings)
 
 
 def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:

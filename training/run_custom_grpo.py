@@ -9,23 +9,46 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from callwright.envs.batch import Attempt
 from callwright.envs.evaluate import score
 from callwright.envs.rollout import Rollout
-from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
-from callwright.envs.trajectory import Outcome, completion
+from callwright.envs.trajectory import Outcome, Sampled, completion
+from callwright.serving.models import Loaded
 from callwright.training.faults import stop_on_faults
-from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
-from callwright.training.reward_queue_log import logged_reward_queue
+from callwright.training.groups import advantages, counts_wrongly, group_stats, spread
 from callwright.training.sections.grpo import LatePolicy
-from callwright.training.session import Session, waves
+from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rollouts of a batch, group after group, and what its source has to say of it."""
+
+    rows: list[Rollout]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class RolloutSource(Protocol):
+    """Where batches come from. Version ``v`` of the policy has trained on the batches before ``v``."""
+
+    def serve(self, loaded: Loaded, model: Any) -> None:
+        """Sample from this model, or from a copy, from now on; it is the one that will be trained."""
+        ...
+
+    def take(self, step: int, model: Any) -> Batch:
+        """Batch number ``step``, asked for when ``model`` has trained on all before it. Raises RunError."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs. Safe to repeat."""
+        ...
 
 
 @dataclass(slots=True)
@@ -34,56 +57,20 @@ class GrpoRollouts:
 
     session: Session
     folder: Path
+    source: RolloutSource
     last: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """One batch: ``len(prompts)`` rows in groups; the prompts themselves only say how many. Raises RunError."""
+        """One batch: ``len(prompts)`` rows in groups; the prompts themselves say nothing. Raises RunError."""
         grpo = self.session.config.grpo
         step, started = trainer.rollout_index, time.monotonic()
-        training = trainer.model.training
-        trainer.model.eval()
-        try:
-            rows = self._rollouts(step, len(prompts) // grpo.num_generations, trainer.state.global_step)
-        finally:
-            trainer.model.train(training)
-        rewards = [_counted(row, grpo.late) for row in rows]
+        batch = self.source.take(step, trainer.model)
+        rewards = [_counted(row, grpo.late) for row in batch.rows]
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
-        self._record(step, rows, rewards, str(trainer.scale_rewards), time.monotonic() - started)
-        stop_on_faults(rows, grpo.max_infra_share, self.folder)
-        return self._columns(rows, rewards)
-
-    def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
-        session, grpo = self.session, self.session.config.grpo
-        session.exact_engine.set_version(version)
-        tasks = session.tasks.sample("train", groups, "grpo", step * groups)
-        with logged_reward_queue(session.reward_queue, self.folder, step):
-            rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")
-            if grpo.resample_zero_variance:
-                rows = self._resampled(rows, step)
-        return rows
-
-    def _run(self, tasks: Sequence[Task], stream: str) -> list[Rollout]:
-        grpo = self.session.config.grpo
-        attempts = [Attempt(task, sample, stream) for task in tasks for sample in range(grpo.num_generations)]
-        deadline_s = grpo.deadline_s
-        if grpo.late == "wait":  # every rollout has its own wall clock, which begins with its wave
-            deadline_s += waves(self.session.config, len(attempts)) * self.session.config.budgets.wall_s
-        return self.session.run(attempts, temperature=grpo.temperature, deadline_s=deadline_s)
-
-    def _resampled(self, rows: list[Rollout], step: int) -> list[Rollout]:
-        """Groups that teach nothing are replaced, once, by groups of fresh tasks."""
-        size = self.session.config.grpo.num_generations
-        starts = [
-            at for at in range(0, len(rows), size) if has_zero_variance([r.total_reward for r in rows[at : at + size]])
-        ]
-        if not starts:
-            return rows
-        tasks = self.session.tasks.sample("train", len(starts), f"resample-{step}", 0)
-        fresh = self._run(tasks, f"{self.session.config.seed}|resample|{step}")
-        for index, at in enumerate(starts):
-            rows[at : at + size] = fresh[index * size : (index + 1) * size]
-        return rows
+        self._record(step, batch, rewards, str(trainer.scale_rewards), time.monotonic() - started)
+        stop_on_faults(batch.rows, grpo.max_infra_share, self.folder)
+        return self._columns(batch.rows, rewards)
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
         policy = self.session.policy(1.0)
@@ -100,9 +87,8 @@ class GrpoRollouts:
         columns["reward"] = list(rewards)
         return columns
 
-    def _record(
-        self, step: int, rows: Sequence[Rollout], rewards: Sequence[float | None], scale: str, seconds: float
-    ) -> None:
+    def _record(self, step: int, batch: Batch, rewards: Sequence[float | None], scale: str, seconds: float) -> None:
+        rows = batch.rows
         size = self.session.config.grpo.num_generations
         values = advantages(rewards, size, scale=scale)
         with TraceWriter(self.folder / "traces", step_name(step)) as traces:
@@ -125,12 +111,25 @@ class GrpoRollouts:
             "rollout_seconds": seconds,
             "tool_seconds_mean": sum(row.tool_seconds for row in rows) / len(rows),
             **{f"outcome/{outcome}": float(sum(row.outcome is outcome for row in rows)) for outcome in Outcome},
+            **staleness(step, rows),
+            **batch.metrics,
         }
 
 
 def reward_column(reward: Sequence[float | None], **_: Any) -> list[float | None]:
     """TRL's reward function: the rollouts bring their rewards with them; None leaves a row out of its group."""
     return list(reward)
+
+
+def staleness(step: int, rows: Sequence[Rollout]) -> dict[str, float]:
+    """How many batches the policy had trained on since a token was sampled: the mean over tokens, and the most."""
+    ages = Counter[int]()
+    for row in rows:
+        for segment in row.trajectory.segments:
+            if isinstance(segment, Sampled):
+                ages[step - segment.version] += len(segment.ids)
+    mean = sum(age * count for age, count in ages.items()) / max(1, ages.total())
+    return {"staleness/mean": mean, "staleness/max": float(max(ages, default=0))}
 
 
 def _counted(row: Rollout, late: LatePolicy) -> float | None:

@@ -37,7 +37,7 @@ IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait
 
 @dataclass(slots=True)
 class Session:
-    """One run's parts. ``run`` is the only way rollouts are made in training and evaluation."""
+    """One run's parts. Training and evaluation make their rollouts by ``run``, or in an ``arena``."""
 
     config: Config
     tasks: TaskSource
@@ -107,11 +107,15 @@ class Session:
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
+        arena = self.arena(temperature, budgets)
+        return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
+
+    def arena(self, temperature: float, budgets: Budgets | None = None) -> Arena:
+        """What rollouts of the served model share, within the config's budgets or these."""
         paid = partial(grade, function=self.config.reward.function())
-        arena = Arena(
+        return Arena(
             self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
         )
-        return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
 
 def at_once(config: Config, most: int) -> int:

@@ -1,8 +1,9 @@
-"""TRL's GRPOTrainer with two additions: the sampler's own logprobs as the old policy, and losses over surviving rows
-only.
+"""TRL's GRPOTrainer with three additions: the sampler's own logprobs as the old policy, losses over surviving rows
+only, and corrections for tokens that another policy sampled.
 
-Invariants: the old logprobs of a row are those its tokens were sampled with, so the ratio is 1 before the first update;
-a row that the rollout function masked (``env_mask`` all 0, reward None) moves nothing, whatever the loss type.
+Invariants: without a correction the old logprobs of a row are those its tokens were sampled with; no forward pass is
+spent on old logprobs, with one or without; a row that the rollout function masked (``env_mask`` all 0, reward None)
+moves nothing, whatever the loss type.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ import torch
 from trl import GRPOTrainer
 
 from callwright.training.checkpoints import latest, publish
+from callwright.training.corrections import Corrections
 from callwright.training.groups import loss_scale
 from callwright.training.microbatches import repack
+from callwright.training.mismatch import Mismatch
+
+NO_CORRECTIONS = Corrections()
 
 
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -27,11 +32,13 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     beta: float  # TRL's, scaled for as long as a loss is computed
     _buffered_inputs: Any  # TRL's: the generation batch in micro-batches
 
-    def __init__(self, *args: Any, checkpoints: Path, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, checkpoints: Path, corrections: Corrections = NO_CORRECTIONS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._checkpoints = checkpoints
+        self._corrections = corrections
+        self._mismatch = Mismatch()
         self._sampled_logps: torch.Tensor | None = None
-        self._last_logps: torch.Tensor | None = None
+        self._present: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     @property
     def rollout_index(self) -> int:
@@ -89,27 +96,34 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             known, self._sampled_logps = self._sampled_logps, None
             return known, None, None
         result = super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
-        self._last_logps = result[0].detach()
+        if self._present is not None and torch.is_grad_enabled():
+            self._correct(*self._present, result[0].detach())
         return result
+
+    def _correct(self, inputs: dict[str, Any], kept: dict[str, Any], logps: torch.Tensor) -> None:
+        """Called between a loss's forward pass and the rest of it: TRL reads the inputs only then."""
+        mask = _mask(inputs)
+        if self._micro_batches_used % self._micro_batches_a_generation == 0:  # before any update on the batch
+            self._measure(inputs, logps, mask)
+        self._corrections.apply(inputs, kept, logps, mask, self.loss_type)
+
+    def _measure(self, inputs: dict[str, Any], logps: torch.Tensor, mask: torch.Tensor) -> None:
+        self._mismatch.add(logps, inputs["sampling_per_token_logps"], mask)
+        if self._mismatch.parts == self.args.steps_per_generation:
+            for name, value in self._mismatch.figures(self._corrections.bounds).items():
+                self._metrics["train"][f"sampling/{name}"].append(value)
+            self._mismatch = Mismatch()
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         scale = float(inputs["loss_scale"])
         beta, self.beta = self.beta, self.beta * scale
+        present = {**inputs, "advantages": inputs["advantages"] * scale}
+        self._present = present, inputs
         try:
-            loss: torch.Tensor = super()._compute_loss(model, {**inputs, "advantages": inputs["advantages"] * scale})
+            loss: torch.Tensor = super()._compute_loss(model, present)
         finally:
-            self.beta = beta
-        self._log_ratio_error(inputs)
+            self.beta, self._present = beta, None
         return loss
-
-    def _log_ratio_error(self, inputs: dict[str, Any]) -> None:
-        """Before the first update on a batch, how far the importance ratio is from 1, at worst."""
-        first_pass = self._micro_batches_used % self._micro_batches_a_generation == 0
-        if not first_pass or self._last_logps is None or not self.model.training:
-            return
-        ratio = (self._last_logps - inputs["old_per_token_logps"])[_mask(inputs)].exp()
-        if ratio.numel():
-            self._metrics["train"]["sampling/ratio_error_max"].append(float((ratio - 1).abs().max()))
 
     def save_now(self) -> None:
         """Publish a checkpoint of the present step, unless it is there already."""

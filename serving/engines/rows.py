@@ -3,6 +3,7 @@
 Invariants: rows ``[0, active)`` have a job, the rest are parked; ``tokens[row, :known]`` is what the session's context
 is, ``lengths[row]`` says how many of those have keys and values; an active row lacks exactly its last known token,
 which the next decode step feeds. Active rows stand in order of length, but for those placed since the last prefill.
+What other weights computed serves the turn that it was computed for, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MIN_SHARED_PREFIX = 16  # a shorter common prefix is cheaper to compute than to 
 
 class Rows(Generic[J]):
     """Row bookkeeping for one model. Not thread-safe: the engine's thread owns it; what moves rows or names runs under
-    its lock (``place``, ``park``, ``release``, ``forget``)."""
+    its lock (``place``, ``park``, ``release``, ``forget``, ``renew``)."""
 
     def __init__(self, model: Any, rows: int, context: int) -> None:
         parameter = next(model.parameters())
@@ -42,6 +43,7 @@ class Rows(Generic[J]):
         self._used: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self._sessions: list[str | None] = [None] * rows
         self._jobs: list[J | None] = [None] * rows
+        self._stale: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self._clock = 0
 
     def jobs(self) -> list[J]:
@@ -63,6 +65,12 @@ class Rows(Generic[J]):
         self._lengths[self.active :] = 0
         self._used[self.active :] = 0
         self._sessions[self.active :] = [None] * (self._capacity - self.active)
+
+    def renew(self) -> None:
+        """Other weights from here on: active rows keep what they hold to the end of their turn, and share it no more;
+        parked rows forget."""
+        self.forget()
+        self._stale[: self.active] = True
 
     def place(self, session: str, ids: Sequence[int], job: J) -> None:
         """Make a parked row active for the whole context of a session, keeping what it already computed."""
@@ -88,6 +96,10 @@ class Rows(Generic[J]):
             row = self._order.settled
         self.active -= 1
         self._swap(row, self.active)
+        if self._stale[self.active]:
+            self._stale[self.active] = False
+            self._lengths[self.active] = self._used[self.active] = 0
+            self._sessions[self.active] = None
 
     def prefill(self) -> tuple[int, int]:
         """Compute what active rows lack, sharing prefixes between rows; returns (tokens computed, tokens shared)."""
@@ -156,6 +168,7 @@ class Rows(Generic[J]):
         equal &= np.arange(width) < self._lengths[:, None]
         lengths = np.where(equal.all(1), width, equal.argmin(1))
         lengths[row] = 0
+        lengths[self._stale] = 0
         donor = int(lengths.argmax())
         return donor, int(lengths[donor])
 
@@ -212,7 +225,7 @@ class Rows(Generic[J]):
         if a == b:
             return
         self._slots.swap(a, b, int(max(self._lengths[a], self._lengths[b])))
-        for array in (self._tokens, self._lengths, self._known, self._used):
+        for array in (self._tokens, self._lengths, self._known, self._used, self._stale):
             array[[a, b]] = array[[b, a]]
         self._sessions[a], self._sessions[b] = self._sessions[b], self._sessions[a]
         self._jobs[a], self._jobs[b] = self._jobs[b], self._jobs[a]

@@ -1,45 +1,32 @@
 """Continuous batching over any transformers causal LM, in a thread of its own.
 
 Invariants: the forward pass runs off the event loop; a session that waits for its tool holds no place in the batch,
-only its key/value row; every job ends in exactly one completion, error or cancellation. With ``barrier`` on
-(deterministic mode) a wave starts only when every open session waits, and runs in the order of the jobs' keys.
+only its key/value row; every job ends in exactly one completion, error or cancellation; weights change between two
+decode steps, and each id goes with the version that sampled it. With ``barrier`` on (deterministic mode) a wave starts
+only when every open session waits, and runs in the order of the jobs' keys.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request
+from callwright.serving.engines.jobs import Job, JobOutcome, Update, post
 from callwright.serving.engines.rows import Rows
 from callwright.serving.engines.sampler import sample, uniforms
 from callwright.serving.wires.base import WireFormat
 
 DRAIN_S = 60.0  # how long new weights wait for a cancelled turn to leave the batch
+UPDATE_S = 600.0  # how long a change of weights may take, the step that runs included
 ADMISSION_INTERVAL = 4  # decode steps between admissions while a batch runs: few wide prefills beat many narrow ones
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    request: Request
-    future: asyncio.Future[Completion]
-    loop: asyncio.AbstractEventLoop
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    cancelled: bool = False
-    error: EngineError | None = None
-
-
-_Outcome = Completion | EngineError
 
 
 class TransformersEngine:
@@ -52,14 +39,15 @@ class TransformersEngine:
 
     def __init__(self, model: Any, *, rows: int = 64, context: int = 1024, barrier: bool = False) -> None:
         self._model = model
-        self._rows: Rows[_Job] = Rows(model, rows, context)
+        self._rows: Rows[Job] = Rows(model, rows, context)
         self._barrier = barrier
         self._open: set[str] = set()
         self._released: set[str] = set()  # with the barrier on: let go when the next wave starts
-        self._wave: list[_Job] = []
-        self._inbox: list[_Job] = []
+        self._wave: list[Job] = []
+        self._inbox: list[Job] = []
         self._condition = threading.Condition()
         self._stopping = False
+        self._update: Update | None = None
         self._version = 0
         self._steps_since_admission = 0
         self.stats = EngineStats()
@@ -88,6 +76,21 @@ class TransformersEngine:
             self._rows.forget()
             self._version = version
 
+    def update(self, version: int, apply: Callable[[], None]) -> None:
+        """Change the weights between two decode steps.
+
+        ``apply`` runs in the engine's thread. Turns in flight go on, over the keys and values that they have; every
+        other one is forgotten. When ``apply`` raises, the weights are in doubt: the engine closes and the error is
+        raised here. Raises EngineError when the engine does not get to it in time. Not from two threads at once.
+        """
+        update = Update(version, apply)
+        with self._condition:
+            if self._stopping:
+                raise EngineError("the engine is closed")
+            self._update = update
+            self._condition.notify_all()
+        update.wait(UPDATE_S)
+
     def open(self, sessions: Iterable[str]) -> None:
         """Announce the sessions of the next group of rollouts; the barrier waits for all of them."""
         with self._condition:
@@ -110,7 +113,7 @@ class TransformersEngine:
         if len(request.ids) >= self._rows.context or request.max_new_tokens <= 0:
             return Completion((), (), FinishReason.LENGTH, self._version)
         loop = asyncio.get_running_loop()
-        job = _Job(request, loop.create_future(), loop)
+        job = Job(request, loop.create_future(), loop)
         with self._condition:
             if self._stopping:
                 raise EngineError("the engine is closed")
@@ -133,7 +136,7 @@ class TransformersEngine:
 
     def _ready(self) -> bool:
         """Whether there is something to do now (called with the lock held)."""
-        if self._stopping or self._rows.active or self._wave:
+        if self._stopping or self._update is not None or self._rows.active or self._wave:
             return True
         if not self._barrier:
             return bool(self._inbox)
@@ -146,16 +149,15 @@ class TransformersEngine:
                 self._condition.wait_for(self._ready)
                 if self._stopping:
                     self._fail(EngineError("the engine is closed"))
+                    if self._update is not None:
+                        self._update.end(EngineError("the engine is closed"))
                     return
-                if not self._barrier:
-                    self._wave += self._inbox
-                    self._inbox = []
-                elif not self._wave and not self._rows.active:
-                    for session in self._released:
-                        self._rows.release(session)
-                    self._released.clear()
-                    self._wave = sorted(self._inbox, key=lambda job: (job.request.key, job.request.session))
-                    self._inbox = []
+                update, self._update = self._update, None
+                if update is None:
+                    self._gather()
+            if update is not None:
+                self._renew(update)
+                continue
             try:
                 with torch.inference_mode():
                     self._admit()
@@ -166,6 +168,33 @@ class TransformersEngine:
                 with self._condition:
                     self._fail(EngineError(f"{type(error).__name__}: {error}"))
                     self._rows.forget()
+
+    def _gather(self) -> None:
+        """Take up what has come in (called with the lock held); with the barrier on, as a whole wave."""
+        if not self._barrier:
+            self._wave += self._inbox
+            self._inbox = []
+        elif not self._wave and not self._rows.active:
+            for session in self._released:
+                self._rows.release(session)
+            self._released.clear()
+            self._wave = sorted(self._inbox, key=lambda job: (job.request.key, job.request.session))
+            self._inbox = []
+
+    def _renew(self, update: Update) -> None:
+        try:
+            with torch.no_grad():
+                update.apply()
+        except Exception as error:
+            with self._condition:
+                self._stopping = True
+                self._fail(EngineError(f"the weights are in doubt: {error}"))
+            update.end(error)
+        else:
+            with self._condition:
+                self._rows.renew()
+                self._version = update.version
+            update.end(None)
 
     def _admit(self) -> None:
         self._steps_since_admission += 1
@@ -219,11 +248,10 @@ class TransformersEngine:
             self._condition.notify_all()
         self._deliver([(job, reason) for _, job, reason in finished])
 
-    def _take(self, job: _Job, token: int, logprob: float) -> FinishReason | None:
+    def _take(self, job: Job, token: int, logprob: float) -> FinishReason | None:
         """Record one token; the reason to finish, if this token gives one."""
         request = job.request
-        job.ids.append(token)
-        job.logprobs.append(logprob)
+        job.append(token, logprob, self._version)
         if job.cancelled:
             return FinishReason.CANCELLED
         try:
@@ -240,13 +268,12 @@ class TransformersEngine:
         full = len(request.ids) + len(job.ids) >= self._rows.context
         return FinishReason.LENGTH if full or len(job.ids) >= request.max_new_tokens else None
 
-    def _deliver(self, finished: list[tuple[_Job, FinishReason]]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, _Outcome]]] = {}
+    def _deliver(self, finished: list[tuple[Job, FinishReason]]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, JobOutcome]]] = {}
         for job, reason in finished:
-            completion = Completion(tuple(job.ids), tuple(job.logprobs), reason, self._version)
-            by_loop.setdefault(job.loop, []).append((job, job.error or completion))
+            by_loop.setdefault(job.loop, []).append((job, job.error or job.completion(reason)))
         for loop, batch in by_loop.items():
-            _post(loop, batch)
+            post(loop, batch)
 
     def _fail(self, error: EngineError) -> None:
         """End every job with this error (called with the lock held)."""
@@ -256,18 +283,4 @@ class TransformersEngine:
             self._rows.park(index)
         self._condition.notify_all()
         for job in jobs:
-            _post(job.loop, [(job, error)])
-
-
-def _post(loop: asyncio.AbstractEventLoop, batch: list[tuple[_Job, _Outcome]]) -> None:
-    def settle() -> None:
-        for job, outcome in batch:
-            if job.future.done():
-                continue
-            if isinstance(outcome, Completion):
-                job.future.set_result(outcome)
-            else:
-                job.future.set_exception(outcome)
-
-    with contextlib.suppress(RuntimeError):  # a loop that closed in the meantime has nobody waiting on it
-        loop.call_soon_threadsafe(settle)
+            post(job.loop, [(job, error)])

@@ -1,0 +1,1 @@
+"""Rollouts that go on while the policy trains."""
