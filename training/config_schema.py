@@ -54,6 +54,12 @@ class Config(Section):
     serve: GatewaySettings = GatewaySettings()
 
     @model_validator(mode="after")
+    def _an_adapter_to_send(self) -> Self:
+        if self.engine.vllm.sync == "lora" and self.model.lora is None:
+            raise ValueError("engine.vllm.sync=lora sends an adapter: set model.lora")
+        return self
+
+    @model_validator(mode="after")
     def _faults_meet_every_record(self) -> Self:
         if self.grpo.faults is not None and self.executors.external:
             raise ValueError("grpo.faults act on the records of this process alone: leave executors.external empty")

@@ -17,6 +17,7 @@ from callwright.serving.progress import log
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.remote import remote_engine
+from callwright.training.weights.vllm_servers import server_arguments, server_variables
 
 ServedEngine = TransformersEngine | RemoteEngine | VllmEngine
 
@@ -43,7 +44,8 @@ def configured_engine(config: Config) -> Configured:
         return Configured(remote, remote.codec, f"{path} at {engine.remote.url}")
     path = resolve_checkpoint(path)
     if engine.kind == "vllm":
-        return _vllm(config, path)
+        servers, codec = _servers(config, path)
+        return Configured(servers, codec, " at ".join((path, *engine.vllm.urls[:1])))
     loaded = load(path, device=engine.device, dtype=engine.dtype)
     return Configured(local_engine(config, loaded), loaded.codec, path)
 
@@ -58,7 +60,12 @@ def local_engine(config: Config, loaded: Loaded, model: Any = None) -> Transform
     )
 
 
-def _vllm(config: Config, path: str) -> Configured:
+def trained_servers(config: Config, path: str) -> tuple[VllmEngine, Codec]:
+    """vLLM servers of the model at ``path`` that weights can be sent to. Raises UserError, RunError."""
+    return _servers(config, path, trained=True)
+
+
+def _servers(config: Config, path: str, *, trained: bool = False) -> tuple[VllmEngine, Codec]:
     engine, section = config.engine, config.engine.vllm
     if config.deterministic:
         raise UserError("deterministic: vLLM's numbers depend on what else is in a batch; use engine.kind=transformers")
@@ -69,10 +76,10 @@ def _vllm(config: Config, path: str) -> Configured:
             joined = VllmEngine(section.urls, in_flight=in_flight)
         except EngineError as error:
             raise UserError(f"engine.vllm.urls: {error}") from error
-        return Configured(joined, codec, f"{path} at {', '.join(section.urls)}")
-    process = _started(config, path)
+        return joined, codec
+    process = _started(config, path, trained)
     try:
-        return Configured(VllmEngine([process.url], in_flight=in_flight, process=process), codec, path)
+        return VllmEngine([process.url], in_flight=in_flight, process=process), codec
     except BaseException as error:
         process.close()
         if isinstance(error, EngineError):
@@ -80,7 +87,7 @@ def _vllm(config: Config, path: str) -> Configured:
         raise
 
 
-def _started(config: Config, path: str) -> ServerProcess:
+def _started(config: Config, path: str, trained: bool) -> ServerProcess:
     engine, section = config.engine, config.engine.vllm
     arguments = {
         "served-model-name": "policy",
@@ -90,7 +97,9 @@ def _started(config: Config, path: str) -> ServerProcess:
         "logprobs-mode": "processed_logprobs",
         "generation-config": "vllm",  # the model's own file would change the defaults, and add end tokens
         "uvicorn-log-level": "warning",
+        **(server_arguments(config) if trained else {}),
         **section.arguments,
     }
     log(f"starting vllm serve {path}")
-    return start_server(find_model(path), arguments, deadline_s=section.start_s)
+    variables = server_variables(config) if trained else {}
+    return start_server(find_model(path), arguments, deadline_s=section.start_s, variables=variables)

@@ -71,8 +71,8 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
         "disable_tqdm": True,
         "shuffle_dataset": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        # The trainer's own weights sample in the synchronous order: there is nothing to correct.
-        "vllm_importance_sampling_correction": grpo.asynchronous is not None,
+        # In the synchronous order the trainer's own weights sample, in its own numerics: there is nothing to correct.
+        "vllm_importance_sampling_correction": grpo.asynchronous is not None or config.engine.kind == "vllm",
         "vllm_importance_sampling_mode": "token_truncate",
     }
     taken = sorted(key for key in grpo.trl if key in settings and key not in _FREE)

@@ -13,7 +13,6 @@ from typing import Any
 from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
-from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
@@ -27,6 +26,7 @@ from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts, RolloutSource
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
+from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
 from callwright.training.synchronous import SynchronousRollouts
 from callwright.training.tracking import open_tracker
@@ -49,11 +49,6 @@ def train(
     failed.
     """
     require_exact(engine_class(config))
-    if config.engine.kind == "vllm":
-        raise UserError(
-            "engine.kind=vllm: no weights are sent to a vLLM server yet; train with engine.kind=transformers, and then "
-            "eval, chat or serve the checkpoint with vllm"
-        )
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
@@ -88,12 +83,13 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
     started = time.monotonic()
     loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder)
     seconds["warm_start"] = time.monotonic() - started
-    session.adopt(loaded)
-    before = _evaluated(session, folder, "before", seconds)
-    started = time.monotonic()
-    rows, updates = _grpo(session, folder, loaded, checkpoint)
-    seconds["grpo"] = time.monotonic() - started
-    after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
+    with closing(ServedPolicy(session, folder)) as served:
+        served.start(loaded)
+        before = _evaluated(session, folder, "before", seconds)
+        started = time.monotonic()
+        rows, updates = _grpo(session, served, folder, loaded, checkpoint)
+        seconds["grpo"] = time.monotonic() - started
+        after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
     summary = {
         "before": {mode: before[mode] for mode in ("greedy", "sampled")},
         "after": {mode: after[mode] for mode in ("greedy", "sampled")},
@@ -114,7 +110,7 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
 
 
 def _grpo(
-    session: Session, folder: Path, loaded: Loaded, checkpoint: tuple[int, Path] | None
+    session: Session, served: ServedPolicy, folder: Path, loaded: Loaded, checkpoint: tuple[int, Path] | None
 ) -> tuple[list[dict[str, float]], int]:
     """Train; the metric rows of the whole run, and the number of optimizer steps. The trained model is served then.
 
@@ -132,25 +128,26 @@ def _grpo(
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
 
-        with closing(_rollout_source(session, folder)) as source:
+        with closing(_rollout_source(session, served, folder)) as source:
             rollouts = GrpoRollouts(session, folder, source)
             trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
-            source.serve(loaded, trainer.model)
+            served.train(loaded, trainer.model)
             trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
-    session.adopt(loaded, trainer.model.eval())  # from here on it is served: no dropout, no gradient checkpointing
     tracker.close()
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     if interrupt.requested:
         log(f"saved; go on with: callwright train {folder} --resume")
         raise KeyboardInterrupt
-    session.exact_engine.set_version(trainer.rollout_index)
+    served.renew(trainer.rollout_index, trainer.model.eval())  # evaluated without dropout and gradient checkpointing
     return metrics.rows(), int(trainer.state.global_step)
 
 
-def _rollout_source(session: Session, folder: Path) -> RolloutSource:
+def _rollout_source(session: Session, served: ServedPolicy, folder: Path) -> RolloutSource:
     settings = session.config.grpo.asynchronous
-    return SynchronousRollouts(session, folder) if settings is None else AsynchronousRollouts(session, settings)
+    if settings is None:
+        return SynchronousRollouts(session, served, folder)
+    return AsynchronousRollouts(session, served, settings)
 
 
 def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:

@@ -19,7 +19,6 @@ from callwright.envs.evaluate import score
 from callwright.envs.rollout import Rollout
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, Sampled, completion
-from callwright.serving.models import Loaded
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, spread
 from callwright.training.sections.grpo import LatePolicy
@@ -37,10 +36,6 @@ class Batch:
 
 class RolloutSource(Protocol):
     """Where batches come from. Version ``v`` of the policy has trained on the batches before ``v``."""
-
-    def serve(self, loaded: Loaded, model: Any) -> None:
-        """Sample from this model, or from a copy, from now on; it is the one that will be trained."""
-        ...
 
     def take(self, step: int, model: Any) -> Batch:
         """Batch number ``step``, asked for when ``model`` has trained on all before it. Raises RunError."""

@@ -23,7 +23,7 @@ from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.serving.background_loop import BackgroundLoop
 from callwright.serving.engines.codec import Codec
-from callwright.serving.engines.engine import Sampling, require_exact
+from callwright.serving.engines.engine import Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
 from callwright.serving.protocol import DEFAULT_TOOLS, Tool
@@ -56,27 +56,23 @@ class Session:
     def tools(self) -> tuple[Tool, ...]:
         return tuple(tool for tool in DEFAULT_TOOLS if tool.name in self.config.tools)
 
-    def adopt(self, loaded: Loaded, model: Any = None) -> None:
-        """Serve this model from now on (``model``: the same weights under a trainer's wrapper)."""
-        self._serve(local_engine(self.config, loaded, model), loaded.codec)
+    def adopt(self, loaded: Loaded, model: Any = None) -> TransformersEngine:
+        """Serve this model, here, from now on (``model``: the same weights under a trainer's wrapper)."""
+        engine = local_engine(self.config, loaded, model)
+        self.serve(engine, loaded.codec)
+        return engine
 
     def adopt_configured(self) -> str:
         """Serve what ``model.path`` names and return its name. Raises UserError, RunError."""
         configured = configured_engine(self.config)
-        self._serve(configured.engine, configured.codec)
+        self.serve(configured.engine, configured.codec)
         return configured.name
 
-    def _serve(self, engine: ServedEngine, codec: Codec) -> None:
+    def serve(self, engine: ServedEngine, codec: Codec) -> None:
+        """Sample from this engine from now on; the one before it is closed."""
         if self.engine is not None:
             self.engine.close()
         self.engine, self.codec = engine, codec
-
-    @property
-    def exact_engine(self) -> TransformersEngine:
-        """The engine, for policy-gradient training. Raises UserError where it knows its model by text alone."""
-        require_exact(type(self.engine))
-        assert isinstance(self.engine, TransformersEngine)
-        return self.engine
 
     def policy(self, temperature: float) -> Policy:
         """The served model as a policy, with this config's dialect, tools and prompt."""

@@ -10,28 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from callwright.envs.rollout import Rollout
-from callwright.serving.models import Loaded
 from callwright.training.batch_plan import close_after_s, group_attempts, teaches_nothing
 from callwright.training.reward_queue_log import logged_reward_queue
 from callwright.training.run_custom_grpo import Batch
+from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, waves
 
 
 class SynchronousRollouts:
-    """A batch when it is asked for, in the weights of the model that is trained."""
+    """A batch when it is asked for, from the weights that the model then has."""
 
-    def __init__(self, session: Session, folder: Path) -> None:
+    def __init__(self, session: Session, served: ServedPolicy, folder: Path) -> None:
         self._session = session
+        self._served = served
         self._folder = folder
-
-    def serve(self, loaded: Loaded, model: Any) -> None:
-        self._session.adopt(loaded, model)
 
     def take(self, step: int, model: Any) -> Batch:
         session, training = self._session, model.training
         model.eval()
         try:
-            session.exact_engine.set_version(step)
+            receipt = self._served.renew(step, model)
             with logged_reward_queue(session.reward_queue, self._folder, step):
                 groups = self._run(step, range(session.config.grpo.prompts_per_step))
                 if session.config.grpo.resample_zero_variance:
@@ -39,7 +37,7 @@ class SynchronousRollouts:
                     groups |= self._run(step, dull, fresh=True)
         finally:
             model.train(training)
-        return Batch([row for group in groups.values() for row in group])
+        return Batch([row for group in groups.values() for row in group], receipt.metrics())
 
     def _run(self, step: int, indices: Iterable[int], *, fresh: bool = False) -> dict[int, list[Rollout]]:
         config = self._session.config

@@ -14,12 +14,12 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.engine import Completion, EngineError, Request, Sampling
 from callwright.serving.engines.sampler import address
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded
-from callwright.training.weights.checksum import checksum, tensor_digests
 from callwright.training.weights.local import LocalTransfer, own_copy
 
 pytestmark = pytest.mark.integration
@@ -141,7 +141,7 @@ async def test_a_receipt_is_what_the_engine_holds(engine: TransformersEngine, se
     transfer = LocalTransfer(engine, served)
     first = transfer.send(4, policy)
     assert (first.version, engine.version) == (4, 4)
-    assert first.checksum == checksum(tensor_digests(policy.state_dict()))
+    assert first.checksum == checksum({name: tensor_digest(tensor) for name, tensor in policy.state_dict().items()})
     assert first.bytes == sum(tensor.nbytes for tensor in policy.state_dict().values())
     with torch.no_grad():
         policy.model.norm.weight.mul_(1.5)

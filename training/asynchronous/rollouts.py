@@ -12,16 +12,14 @@ from typing import Any
 
 from callwright.envs.batch import Early, run_batch
 from callwright.envs.rollout import Rollout
-from callwright.serving.models import Loaded
 from callwright.training.asynchronous.admission import Admission, Place
 from callwright.training.asynchronous.stream import Stream
 from callwright.training.batch_plan import close_after_s, group_attempts, teaches_nothing
 from callwright.training.config_schema import Config
 from callwright.training.run_custom_grpo import Batch
 from callwright.training.sections.grpo import Asynchronous
+from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, in_flight, waves
-from callwright.training.weights.local import LocalTransfer, own_copy
-from callwright.training.weights.transfer import WeightTransfer
 
 SLACK_S = 60.0  # for grading and cancellations, beyond the deadlines of the groups themselves
 
@@ -29,30 +27,20 @@ SLACK_S = 60.0  # for grading and cancellations, beyond the deadlines of the gro
 class AsynchronousRollouts:
     """The rollouts that the trainer takes while others go on."""
 
-    def __init__(self, session: Session, settings: Asynchronous) -> None:
+    def __init__(self, session: Session, served: ServedPolicy, settings: Asynchronous) -> None:
         self._session = session
+        self._served = served
         self._settings = settings
-        self._transfer: WeightTransfer | None = None
         self._stream: Stream | None = None
 
-    def serve(self, loaded: Loaded, model: Any) -> None:
-        served = own_copy(model)
-        self._session.adopt(loaded, served)
-        self._transfer = LocalTransfer(self._session.exact_engine, served)
-
     def take(self, step: int, model: Any) -> Batch:
-        if self._transfer is None:
-            raise RuntimeError("no model is being served yet")
-        receipt = self._transfer.send(step, model)
+        receipt = self._served.renew(step, model)
         groups = self._session.loop.run(self._taken(step))
-        metrics = {"weights/send_seconds": receipt.seconds, "weights/paused_seconds": receipt.paused}
-        return Batch([row for group in groups for row in group], metrics)
+        return Batch([row for group in groups for row in group], receipt.metrics())
 
     def close(self) -> None:
         if self._stream is not None:
             self._session.loop.run(self._stream.close())
-        if self._transfer is not None:
-            self._transfer.close()
 
     async def _taken(self, step: int) -> list[list[Rollout]]:
         if self._stream is None:

@@ -33,6 +33,9 @@ class Vllm(Section):
     """Of the server that is started, as `vllm serve` names them: `{tensor-parallel-size: 2, enforce-eager: true}`."""
     start_s: Seconds = 600.0
     """Time for the started server to be ready; it may compile the model first."""
+    sync: Literal["disk", "lora", "nccl"] = "disk"
+    """How weights get to the servers in training: whole through a folder that they see too, the adapter of `model.lora`
+    alone, or from GPU to GPU."""
     in_flight: Positive | None = None
     """Requests open at one server at once; null takes `engine.max_batch`."""
 
@@ -41,8 +44,8 @@ class Engine(Section):
     """How tokens are sampled."""
 
     kind: Literal["transformers", "remote", "vllm"] = "transformers"
-    """`transformers` runs the model here; `vllm` in a vLLM server; `remote` asks a vendor's, by its text alone.
-    The last two are for `eval` and `chat`, `vllm` also for `serve`."""
+    """`transformers` runs the model here; `vllm` in vLLM servers; `remote` asks a vendor's, by its text alone, for
+    `eval` and `chat`."""
     max_batch: Positive = 256
     """Rollouts that decode at once, or requests of `remote` and `vllm`; others wait for a slot."""
     max_context: Positive = 512

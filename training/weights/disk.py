@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
-from callwright.training.weights.servers import Probe, bring, numbers
+from callwright.training.weights.servers import Probe, Servers, numbers
 from callwright.training.weights.tensors import policy_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory, refuse_other_weights
@@ -27,7 +27,7 @@ SHARD_BYTES = 2 << 30  # held in memory at once beside the model
 class DiskTransfer:
     """Sends whole models. ``folder`` keeps the newest version alone; it must mean the same on every server."""
 
-    def __init__(self, servers: Sequence[Admin], folder: Path) -> None:
+    def __init__(self, servers: Servers, folder: Path) -> None:
         self._servers = servers
         self._folder = folder.absolute()
 
@@ -41,15 +41,14 @@ class DiskTransfer:
                 refuse_other_weights(server.url, version, sent, numbers(worker))
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
 
-        paused = bring(self._servers, version, Probe.of(model), load)
+        paused = self._servers.bring(version, Probe.of(model), load)
         for older in self._folder.glob("version-*"):
             if older != target:
                 shutil.rmtree(older)
         return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        self._servers.close()
 
 
 def write_shards(target: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[dict[str, int], int]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.engine import EngineError
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.errors import RunError
-from callwright.training.weights.checksum import checksum, tensor_digests
 from callwright.training.weights.transfer import Receipt
 
 
@@ -30,12 +31,12 @@ class LocalTransfer:
     def __init__(self, engine: TransformersEngine, served: Any) -> None:
         self._engine = engine
         self._served = served
-        self._held: dict[str, str] = {}
+        self._held: dict[str, int] = {}
 
     def send(self, version: int, model: Any) -> Receipt:
         started = time.monotonic()
         source: dict[str, torch.Tensor] = model.state_dict()
-        sent = tensor_digests(source)
+        sent = _digests(source)
         changed = {name: source[name] for name, digest in sent.items() if self._held.get(name) != digest}
         paused = 0.0
 
@@ -44,7 +45,7 @@ class LocalTransfer:
             standing = time.monotonic()
             held: dict[str, torch.Tensor] = self._served.state_dict()
             self._write(held, changed)
-            self._held = tensor_digests(held)
+            self._held = _digests(held)
             _require_equal(version, sent, self._held)
             paused = time.monotonic() - standing
 
@@ -66,12 +67,16 @@ class LocalTransfer:
         self._held = {}
 
 
-def _require_equal(version: int, sent: dict[str, str], held: dict[str, str]) -> None:
+def _digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    return {name: tensor_digest(tensor) for name, tensor in tensors.items()}
+
+
+def _require_equal(version: int, sent: dict[str, int], held: dict[str, int]) -> None:
     """Raises RunError, with both sides' checksums and a tensor that differs, unless the engine holds what was sent."""
     if sent == held:
         return
     wrong = sorted(name for name in sent.keys() | held.keys() if sent.get(name) != held.get(name))
     raise RunError(
-        f"the engine does not hold the weights of version {version}: checksum {checksum(sent)[:16]} was sent and "
-        f"{checksum(held)[:16]} is there; {len(wrong)} of {len(sent)} tensors differ, such as {wrong[0]}"
+        f"the engine does not hold the weights of version {version}: checksum {checksum(sent)} was sent and "
+        f"{checksum(held)} is there; {len(wrong)} of {len(sent)} tensors differ, such as {wrong[0]}"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,18 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
-from callwright.training.weights.servers import Probe, bring
+from callwright.training.weights.servers import Probe, Servers
 from callwright.training.weights.tensors import adapter_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory
 
-ADAPTER = "policy"
+ADAPTER = "adapter"
 
 
 class LoraTransfer:
     """Sends the active adapter of a PEFT model. ``folder`` keeps the newest version alone."""
 
-    def __init__(self, servers: Sequence[Admin], folder: Path) -> None:
+    def __init__(self, servers: Servers, folder: Path) -> None:
         self._servers = servers
         self._folder = folder.absolute()
 
@@ -47,7 +46,7 @@ class LoraTransfer:
             server.load_adapter(ADAPTER, str(target))
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held_adapter"))
 
-        paused = bring(self._servers, version, Probe.of(model), load, served_as=ADAPTER)
+        paused = self._servers.bring(version, Probe.of(model), load)
         for older in self._folder.glob("adapter-*"):
             if older != target:
                 shutil.rmtree(older)
@@ -55,8 +54,7 @@ class LoraTransfer:
         return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        self._servers.close()
 
 
 def _scale(model: Any) -> float:

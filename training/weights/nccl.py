@@ -15,7 +15,7 @@ import torch
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.serving.errors import UserError
-from callwright.training.weights.servers import Probe, bring
+from callwright.training.weights.servers import Probe, Servers
 from callwright.training.weights.tensors import policy_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory
@@ -25,8 +25,9 @@ class NcclTransfer:
     """Sends whole models to one server of ``workers`` GPUs. ``address`` and ``port`` are where the workers find the
     trainer; ``rank`` is this trainer process's: all of them iterate a sharded model, the first sends."""
 
-    def __init__(self, server: Admin, *, workers: int, address: str, port: int, rank: int = 0) -> None:
-        self._server = server
+    def __init__(self, servers: Servers, *, workers: int, address: str, port: int, rank: int = 0) -> None:
+        (self._server,) = servers.admins
+        self._servers = servers
         self._group = (workers + 1, address, port, rank)
         self._engine: Any = None
 
@@ -44,13 +45,13 @@ class NcclTransfer:
             self._engine.send_weights()
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
 
-        paused = bring([self._server], version, Probe.of(model), load)
+        paused = self._servers.bring(version, Probe.of(model), load)
         return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
 
     def close(self) -> None:
         if self._engine is not None:
             self._engine.shutdown()
-        self._server.close()
+        self._servers.close()
 
     def _opened(self, model: Any) -> Any:
         try:

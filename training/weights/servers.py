@@ -14,6 +14,7 @@ from typing import Any
 from callwright.serving.engines.engine import EngineError
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.serving.errors import RunError
+from callwright.serving.progress import log
 from callwright.training.weights.verify import own_logprobs, probe_ids, refuse_other_answers
 
 
@@ -31,32 +32,48 @@ class Probe:
         return cls(ids, own_logprobs(model, ids), next(model.parameters()).dtype)
 
 
-def bring(
-    servers: Sequence[Admin],
-    version: int,
-    probe: Probe,
-    bring_one: Callable[[Admin], None],
-    *,
-    served_as: str | None = None,
-) -> float:
-    """Do ``bring_one`` on every server while it is paused, look at its answers, and resume it; seconds paused in all.
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers of one engine. ``holds(version, url)`` tells the engine which weights one has, while it is paused;
+    ``served_as``: the policy's name there, if not the one that they were started with."""
 
-    ``served_as``: the model's name there, if not the one it was started with. Raises RunError.
-    """
-    paused = 0.0
-    for server in servers:
-        started = time.monotonic()
-        try:
-            server.pause()
-            bring_one(server)
-            server.set_version(version)
-            server.resume()
-            served = server.prompt_logprobs(probe.ids, served_as)
-        except EngineError as error:
-            raise RunError(f"version {version} did not reach {server.url}: {error}") from error
-        paused += time.monotonic() - started
-        refuse_other_answers(server.url, version, probe.logprobs, served, probe.dtype)
-    return paused
+    admins: Sequence[Admin]
+    holds: Callable[[int, str], None]
+    served_as: str | None = None
+
+    def bring(self, version: int, probe: Probe, bring_one: Callable[[Admin], None]) -> float:
+        """Do ``bring_one`` on each while it is paused, resume it and look at its answers; seconds paused in all.
+
+        A server that cannot even be paused is left out, as long as another is there: it gets no request until it has
+        current weights again. Raises RunError.
+        """
+        paused, reached, away = 0.0, 0, ""
+        for server in self.admins:
+            started = time.monotonic()
+            try:
+                server.pause()
+            except EngineError as error:
+                away = str(error)
+                log(f"version {version} was not sent to {server.url}, which gets no requests without it: {error}")
+                continue
+            try:
+                bring_one(server)
+                server.set_version(version)
+                self.holds(version, server.url)
+                server.resume()
+                paused += time.monotonic() - started
+                served = server.prompt_logprobs(probe.ids, self.served_as)
+            except EngineError as error:
+                raise RunError(f"version {version} did not reach {server.url}: {error}") from error
+            refuse_other_answers(server.url, version, probe.logprobs, served, probe.dtype)
+            reached += 1
+        if not reached:
+            raise RunError(f"version {version} reached no server: {away}")
+        return paused
+
+    def close(self) -> None:
+        for server in self.admins:
+            server.close()
 
 
 def numbers(digests: Mapping[str, str]) -> dict[str, int]:

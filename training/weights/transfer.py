@@ -22,6 +22,16 @@ class Receipt:
     seconds: float
     paused: float
 
+    def metrics(self) -> dict[str, float]:
+        """For the batch that is rolled out next; of weights that did not travel, nothing."""
+        if not self.checksum:
+            return {}
+        return {
+            "weights/send_seconds": self.seconds,
+            "weights/paused_seconds": self.paused,
+            "weights/sent_bytes": float(self.bytes),
+        }
+
 
 class WeightTransfer(Protocol):
     """One back end: a copy in this process, a folder, NCCL, or an adapter alone."""

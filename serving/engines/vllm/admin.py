@@ -48,6 +48,10 @@ class Admin:
         said = str(self._request("GET", "/weight_info")["weight_version"])
         return int(said) if said.isdecimal() else None
 
+    def world_size(self) -> int:
+        """How many workers it has, over all of its parallel dimensions."""
+        return int(self._request("GET", "/get_world_size")["world_size"])
+
     def load_adapter(self, name: str, folder: str) -> None:
         """Serve the LoRA adapter in a folder under this model name, in the place of the one before."""
         self._post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": folder, "load_inplace": True})

@@ -37,6 +37,7 @@ class VllmEngine:
     constrains: ClassVar[bool] = True  # a request's grammar holds
 
     def __init__(self, urls: Sequence[str], *, in_flight: int, process: ServerProcess | None = None) -> None:
+        self.urls = tuple(url.rstrip("/") for url in urls)
         self._process = process
         self._closed = False
         self.stats = EngineStats(extra={"dropped_tokens": 0, "requests_sent_again": 0})
@@ -51,9 +52,10 @@ class VllmEngine:
     def version(self) -> int:
         return self._pool.version
 
-    def set_version(self, version: int) -> None:
-        """Say that every server that is up has the weights of this version. A turn in flight goes on with them."""
-        self._loop.run(self._holds(version))
+    def holds(self, version: int, url: str, model: str | None = None) -> None:
+        """Say that the server at ``url`` has the weights of this version, now the current one; from now on its policy
+        has the name ``model`` there. A turn in flight goes on with them."""
+        self._loop.run(self._holds(version, url.rstrip("/"), model))
 
     def open(self, sessions: Iterable[str]) -> None:
         """Turns here wait for nobody."""
@@ -100,8 +102,11 @@ class VllmEngine:
     def _ended(self, server: Server) -> str | None:
         return None if self._process is None else self._process.ended()
 
-    async def _holds(self, version: int) -> None:
-        self._pool.holds(version)
+    async def _holds(self, version: int, url: str, model: str | None) -> None:
+        servers = [server for server in self._pool.servers if server.client.url == url]
+        for server in servers:
+            server.model = model or server.model
+        self._pool.holds(version, servers)
 
     async def _leave(self) -> None:
         await self._pool.close()

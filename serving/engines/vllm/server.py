@@ -67,16 +67,19 @@ class ServerProcess:
             return
 
 
-def start_server(model: str, arguments: Arguments, *, deadline_s: float) -> ServerProcess:
+def start_server(
+    model: str, arguments: Arguments, *, deadline_s: float, variables: Mapping[str, str] | None = None
+) -> ServerProcess:
     """Start a server of a model folder or hub id, and wait until it is ready.
 
     ``arguments`` are those of ``vllm serve``, without their dashes: true and false switch, a list repeats, a mapping is
-    JSON. Raises UserError where vLLM is not installed, RunError where the server does not come up.
+    JSON. ``variables`` of its environment come beside this process's own. Raises UserError where vLLM is not installed,
+    RunError where the server does not come up.
     """
     arguments = {"host": HOST, "port": _free_port(), **arguments}
     log = Path(tempfile.mkstemp(prefix="callwright-vllm-", suffix=".log")[1])
     command = [*_with_parent(), _executable(), "serve", model, *_flags(arguments)]
-    environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **os.environ}
+    environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **os.environ, **(variables or {})}
     if Path(model).is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
     with log.open("wb") as output:
