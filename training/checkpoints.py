@@ -31,17 +31,15 @@ def publish(folder: Path, step: int) -> Iterator[Path]:
     staging.mkdir()
     try:
         yield staging
-        for file in staging.rglob("*"):
-            _fsync(file)
-        _fsync(staging)
+        sync_tree(staging)
         if target.exists():  # a leftover without marker, or the same step again after a resume
             (target / MARKER).unlink(missing_ok=True)
             shutil.rmtree(target)
         staging.rename(target)
-        _fsync(folder)
+        fsync(folder)
         (target / MARKER).touch()
-        _fsync(target / MARKER)
-        _fsync(target)
+        fsync(target / MARKER)
+        fsync(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -83,7 +81,14 @@ def prune(folder: Path, keep: int) -> None:
         shutil.rmtree(path)
 
 
-def _fsync(path: Path) -> None:
+def sync_tree(folder: Path) -> None:
+    """Bring a folder and everything in it to the disk."""
+    for path in (*folder.rglob("*"), folder):
+        fsync(path)
+
+
+def fsync(path: Path) -> None:
+    """Bring a file, or a folder's list of names, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
