@@ -6,8 +6,6 @@ its chat template gives the prompts that the model was trained on.
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from callwright.serving.models import Loaded, load
 from callwright.serving.progress import log
 from callwright.serving.protocol.chat_template import chat_template
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
-from callwright.training.checkpoints import WARM_STARTS, fsync, resolve_checkpoint, sync_tree
+from callwright.training.checkpoints import WARM_STARTS, resolve_checkpoint, whole_folder
 from callwright.training.config import Config, dump_config, load_config
 from callwright.training.model_card import model_card
 
@@ -35,19 +33,13 @@ def merge(config: Config) -> Path:
         raise UserError(f"{target} is there already: remove it, or say merge.folder=DIR")
     loaded = load_merged(str(path), config.engine.dtype)
     made_with = _as_trained(config, run)
-    staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        staging.mkdir(parents=True)
-        write_model(loaded, config, staging)
-        (staging / "config.yaml").write_text(dump_config(made_with), encoding="utf-8")
-        (staging / "README.md").write_text(model_card(made_with, path, run), encoding="utf-8")
-        sync_tree(staging)
-        staging.rename(target)
-        fsync(target.parent)
+        with whole_folder(target) as staging:
+            write_model(loaded, config, staging)
+            (staging / "config.yaml").write_text(dump_config(made_with), encoding="utf-8")
+            (staging / "README.md").write_text(model_card(made_with, path, run), encoding="utf-8")
     except OSError as error:
         raise UserError(f"merge.folder={target}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     log(f"merged {path}")
     return target
 
