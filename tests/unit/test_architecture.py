@@ -30,7 +30,9 @@ CORE_PACKAGES = (
     *("serving.protocol", "serving.wires", "serving.queues"),
     *("envs.executors", "envs.tasks", "envs.rewards", "scripts", "training.experiments"),
 )
+STAGES = ("parser", "validation", "run_model", "servicebus_web")  # names for the modules behind them
 CORE_MODULES = (
+    *(f"serving.{stage}" for stage in STAGES),
     *("serving.errors", "serving.progress", "envs.traces", "envs.trajectory"),
     *("training.config_docs", "training.executor_settings"),
 )
