@@ -46,9 +46,12 @@ class Policy:
     def prompt_ids(self, question: str) -> list[int]:
         """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer
         starts."""
-        system = get_dialect(self.dialect).system_prompt(self.tools) if self.system_prompt else None
-        messages = [{"role": "system", "content": system}] if system else []
-        return self.codec.prompt([*messages, {"role": "user", "content": question}])
+        messages: list[Mapping[str, str | Sequence[int]]] = [{"role": "user", "content": question}]
+        if self.system_prompt:
+            dialect = get_dialect(self.dialect)
+            system = self.codec.protocol(dialect.system_prompt(self.tools), dialect.markers(self.tools))
+            messages.insert(0, {"role": "system", "content": system})
+        return self.codec.prompt(messages)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from callwright.scripts.chat import chat
 from callwright.scripts.compare import compare
 from callwright.scripts.eval import evaluate
 from callwright.scripts.experiment import experiment
+from callwright.scripts.merge import merge
 from callwright.scripts.queues import queues
 from callwright.scripts.serve import serve
 from callwright.scripts.trace import trace
@@ -37,6 +38,7 @@ app.command("chat")(chat)
 app.command("trace")(trace)
 app.command("view")(view)
 app.command("serve")(serve)
+app.command("merge")(merge)
 app.command("experiment")(experiment)
 app.command("worker")(worker)
 app.command("queues")(queues)

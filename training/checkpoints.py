@@ -28,22 +28,32 @@ def publish(folder: Path, step: int) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".step-*.tmp"):  # of a run that was killed
         shutil.rmtree(leftover, ignore_errors=True)
-    staging, target = folder / f".step-{step}.{os.getpid()}.tmp", folder / f"step-{step}"
-    staging.mkdir()
+    target = folder / f"step-{step}"
+    with whole_folder(target, replace=True) as staging:
+        yield staging
+    (target / MARKER).touch()
+    fsync(target / MARKER)
+    fsync(target)
+
+
+@contextmanager
+def whole_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give a staging folder to write into; on a clean exit it is synced and becomes ``target``.
+
+    ``replace``: in the place of a checkpoint that is there, whose marker goes first; else ``target`` must not exist.
+    """
+    staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    staging.mkdir(parents=True)
     try:
-        with told_by_the_disk(folder):
+        with told_by_the_disk(target.parent):
             yield staging
-            for file in staging.rglob("*"):
-                _fsync(file)
-            _fsync(staging)
-        if target.exists():  # a leftover without marker, or the same step again after a resume
+            for path in (*staging.rglob("*"), staging):
+                fsync(path)
+        if replace and target.exists():  # a leftover without marker, or the same step again after a resume
             (target / MARKER).unlink(missing_ok=True)
             shutil.rmtree(target)
         staging.rename(target)
-        _fsync(folder)
-        (target / MARKER).touch()
-        _fsync(target / MARKER)
-        _fsync(target)
+        fsync(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -85,7 +95,8 @@ def prune(folder: Path, keep: int) -> None:
         shutil.rmtree(path)
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Bring a file, or a folder's list of names, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -20,7 +20,7 @@ from callwright.training.sections.evaluation import Eval
 from callwright.training.sections.executors import Executors
 from callwright.training.sections.grpo import Grpo
 from callwright.training.sections.model import Model
-from callwright.training.sections.records import Checkpoint, Tracking
+from callwright.training.sections.records import Checkpoint, Merge, Tracking
 from callwright.training.sections.tasks import Tasks
 from callwright.training.sections.warm_start import WarmStart
 
@@ -51,6 +51,7 @@ class Config(Section):
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
+    merge: Merge = Merge()
     serve: GatewaySettings = GatewaySettings()
 
     @model_validator(mode="after")

@@ -46,7 +46,7 @@ def resumed_run_folder(config: Config, runs: Path) -> Path:
 def environment(config: Config) -> dict[str, Any]:
     """Versions, git commit, seed and machine: what a result needs to be placed. Holds no environment variables."""
     return {
-        "versions": {name: _version(name) for name in VERSIONS},
+        "versions": {name: installed_version(name) for name in VERSIONS},
         "python": sys.version.split()[0],
         "git": _git(),
         "seed": config.seed,
@@ -90,7 +90,8 @@ def write_text(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """The version of a package, None where it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

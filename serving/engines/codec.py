@@ -37,6 +37,20 @@ class Codec:
         """Ids of text that the system itself writes, where markers and control tokens count."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
+    def protocol(self, text: str, markers: Sequence[str], behind: str = "") -> list[int]:
+        """Ids of a system prompt of ours, and of plain text behind it.
+
+        Of ``markers``, those that the vocabulary has as tokens count, so that the model reads a call as it is to write
+        one; everything else is plain, and all that stands between two of them is encoded at once.
+        """
+        known = sorted((marker for marker in markers if marker in self._added), key=len, reverse=True)
+        parts = re.split(f"({'|'.join(map(re.escape, known))})", text) if known else [text]
+        parts[-1] += behind
+        ids: list[int] = []
+        for place, part in enumerate(parts):
+            ids += self.markers(part) if place % 2 else self.encode(part)
+        return ids
+
     def wrapped(self, opener: str, text: str, closer: str) -> list[int]:
         """Ids of plain text between two markers."""
         return [*self.markers(opener), *self.encode(text), *self.markers(closer)]
@@ -113,6 +127,11 @@ class Codec:
 
         state = json.loads(self.tokenizer.backend_tokenizer.to_str())
         return Tokenizer.from_str(json.dumps({**state, "added_tokens": [], "post_processor": None}))
+
+    @cached_property
+    def _added(self) -> frozenset[str]:
+        """The texts of the added tokens, special or not."""
+        return frozenset(self.tokenizer.get_added_vocab())
 
     @cached_property
     def eos(self) -> frozenset[int]:

@@ -36,6 +36,9 @@ class TextCodec(Codec):
     def markers(self, text: str) -> list[int]:
         return self.encode(text)
 
+    def protocol(self, text: str, markers: Sequence[str], behind: str = "") -> list[int]:
+        return self.encode(text + behind)
+
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i < END).decode(errors="replace")
 

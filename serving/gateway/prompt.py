@@ -44,8 +44,13 @@ class Prompter:
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         """The ids of a conversation, up to where the assistant speaks. Raises ApiError."""
         first = next(i for i, message in enumerate(messages) if message.role is not MessageRole.SYSTEM)
-        system = "\n\n".join([*self._protocol(tools), *(message.text for message in messages[:first])])
-        turns: Turns = [("system", self._codec.encode(system))] if system else []
+        turns: Turns = []
+        system = self._protocol(tools)
+        said = "\n\n".join(message.text for message in messages[:first])
+        if system or said:
+            behind = f"\n\n{said}" if system and said else said
+            marks = self._dialect.markers(tools) if system else ()
+            turns.append(("system", self._codec.protocol(system, marks, behind)))
         self._add(turns, messages[first:])
         try:
             contents: list[Mapping[str, str | Sequence[int]]] = [{"role": role, "content": ids} for role, ids in turns]
@@ -68,12 +73,12 @@ class Prompter:
         except ValueError as error:
             raise ApiError(Problem.INVALID, str(error), "messages") from None
 
-    def _protocol(self, tools: Sequence[Tool]) -> list[str]:
+    def _protocol(self, tools: Sequence[Tool]) -> str:
         # Without tools, plain text is what these models write anyway, unless their answers have a tag.
         if not self._explain or not (tools or self._dialect.answer_open):
-            return []
+            return ""
         try:
-            return [self._dialect.system_prompt([readable(tool) for tool in tools])]
+            return self._dialect.system_prompt([readable(tool) for tool in tools])
         except (ValueError, TypeError, AttributeError) as error:
             raise ApiError(Problem.INVALID, f"tools: a declaration that cannot be read: {error}", "tools") from None
 

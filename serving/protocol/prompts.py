@@ -76,32 +76,47 @@ Rules for a call:
 """
 
 RenderCalls = Callable[[Sequence[ToolCall]], str]
+Frame = Callable[[str, str, str], str]
 
 
 def tags_prompt(tools: Sequence[Tool]) -> str:
     """The system prompt of the ``tags`` dialect."""
     if not tools:
         return _TAGS.format(calls="")
-    calls = "\n\n".join(_tags_tool(tool) for tool in tools)
-    return _TAGS.format(calls=_TAGS_CALLS.format(calls=calls, first=tools[0].name))
+    return tags_frame("", "\n\n".join(_tags_tool(tool) for tool in tools), tools[0].name)
 
 
 def execute_prompt(tools: Sequence[Tool], render: RenderCalls) -> str:
     """The system prompt of the ``execute`` dialect; ``render`` writes the example."""
-    return _named_prompt(_EXECUTE_CALLS, tools, render, "a block")
+    return _named_prompt(execute_frame, tools, render)
 
 
 def hermes_prompt(tools: Sequence[Tool], render: RenderCalls) -> str:
     """The system prompt of the ``hermes`` dialect; ``render`` writes the example."""
-    return _named_prompt(_HERMES_CALLS, tools, render, "a call")
+    return _named_prompt(hermes_frame, tools, render)
 
 
-def _named_prompt(rules: str, tools: Sequence[Tool], render: RenderCalls, block: str) -> str:
+def tags_frame(example: str, tools: str, first: str) -> str:
+    """The prompt around the texts that depend on the tools; every dialect's frame takes the same three."""
+    return _TAGS.format(calls=_TAGS_CALLS.format(calls=tools, first=first))
+
+
+def execute_frame(example: str, tools: str, first: str) -> str:
+    """As ``tags_frame``: an example of calls, a line a tool, and the first tool's name."""
+    return _NAMED.format(calls=_EXECUTE_CALLS.format(example=example, tools=tools), block="a block")
+
+
+def hermes_frame(example: str, tools: str, first: str) -> str:
+    """As ``execute_frame``."""
+    return _NAMED.format(calls=_HERMES_CALLS.format(example=example, tools=tools), block="a call")
+
+
+def _named_prompt(frame: Frame, tools: Sequence[Tool], render: RenderCalls) -> str:
     if not tools:
         return _NAMED.format(calls="", block="anything else")
     example = render([ToolCall(tool.name, tool.example) for tool in tools[:2]])
     lines = [f"{tool.name} {_describe_arguments(tool)}: {tool.description}" for tool in tools]
-    return _NAMED.format(calls=rules.format(example=example, tools="\n".join(lines)), block=block)
+    return frame(example, "\n".join(lines), tools[0].name)
 
 
 def _tags_tool(tool: Tool) -> str:

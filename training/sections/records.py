@@ -1,4 +1,4 @@
-"""What a run leaves behind: checkpoints and tracking."""
+"""What a run leaves behind: checkpoints, tracking and the merged model."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ class Tracking(Section):
     """`auto` syncs where WANDB_API_KEY is set and records offline elsewhere; the variable WANDB_MODE overrules both."""
     project: str = "callwright"
     """Project name."""
+
+
+class Merge(Section):
+    """The verb `merge`: a checkpoint as a model folder of its own, as hubs and servers take them."""
+
+    folder: str | None = None
+    """Where it is written; null is `runs/NAME/merged/step-N`, or `NAME-merged` here for what no run made."""

@@ -5,7 +5,6 @@ Invariant: a server is only ever told of a folder that is whole: written aside, 
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
+from callwright.training.checkpoints import whole_folder
 from callwright.training.weights.servers import Probe, Servers, numbers
 from callwright.training.weights.tensors import policy_tensors
 from callwright.training.weights.transfer import Receipt
@@ -55,29 +55,23 @@ def write_shards(target: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> t
     """Write safetensors into a new folder ``target``, whole or not at all; each tensor's digest, and the bytes."""
     from safetensors.torch import save_file
 
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     digests: dict[str, int] = {}
     shard: dict[str, torch.Tensor] = {}
     total = held = 0
+    shutil.rmtree(target, ignore_errors=True)  # of a run before this one
+    with whole_folder(target) as staging:
 
-    def flush() -> None:
-        path = partial / f"model-{len(list(partial.iterdir())):05d}.safetensors"
-        save_file(shard, path)
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
-        shard.clear()
+        def flush() -> None:
+            save_file(shard, staging / f"model-{len(list(staging.iterdir())):05d}.safetensors")
+            shard.clear()
 
-    for name, tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
-        if shard and held + size > SHARD_BYTES:
-            flush()
-            held = 0
-        shard[name] = tensor.contiguous().cpu()
-        digests[name] = tensor_digest(tensor)
-        held, total = held + size, total + size
-    flush()
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+        for name, tensor in tensors:
+            size = tensor.numel() * tensor.element_size()
+            if shard and held + size > SHARD_BYTES:
+                flush()
+                held = 0
+            shard[name] = tensor.contiguous().cpu()
+            digests[name] = tensor_digest(tensor)
+            held, total = held + size, total + size
+        flush()
     return digests, total

@@ -15,6 +15,7 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
+from callwright.training.checkpoints import whole_folder
 from callwright.training.weights.servers import Probe, Servers
 from callwright.training.weights.tensors import adapter_tensors
 from callwright.training.weights.transfer import Receipt
@@ -33,11 +34,9 @@ class LoraTransfer:
     def send(self, version: int, model: Any) -> Receipt:
         started = time.monotonic()
         target = self._folder / f"adapter-{version}"
-        partial = self._folder / f".adapter-{version}"
-        shutil.rmtree(partial, ignore_errors=True)
-        model.save_pretrained(partial)
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        shutil.rmtree(target, ignore_errors=True)  # of a run before this one
+        with whole_folder(target) as staging:
+            model.save_pretrained(staging)
         tensors = adapter_tensors(model)
         scale = _scale(model)
         sent = {_place(name): tensor_digest(_scaled(name, tensor, scale)) for name, tensor in tensors.items()}
