@@ -25,6 +25,7 @@ from callwright.training.run_folder import MetricLog, new_run_folder, resumed_ru
 from callwright.training.session import Session, engine_class, open_session
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
+from callwright.training.watch import Watch
 
 RUNS = Path("runs")
 
@@ -102,19 +103,21 @@ def _grpo(
 ) -> tuple[list[dict[str, float]], int]:
     """Train; the metric rows of the whole run, and the number of optimizer steps. The trained model is served then.
 
-    Raises KeyboardInterrupt, with the step saved, when the user asked to stop.
+    Raises KeyboardInterrupt, with the step saved, when the user asked to stop; RunError when an alarm ended the run.
     """
     config = session.config
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker = open_tracker(config, folder)
+    tracker, watch = open_tracker(config, folder), Watch(config, folder, metrics.rows())
     with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
 
         def sink(step: int, row: dict[str, float]) -> None:
+            row = watch.marked(step, row)
             metrics.write(step, row)
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
+            watch.stop(step)
 
         rollouts = GrpoRollouts(session, folder)
         trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
