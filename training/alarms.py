@@ -30,7 +30,7 @@ class Rule:
 RULES = (
     Rule("entropy_low", "entropy", False, "the policy has stopped to try anything else"),
     Rule("entropy_high", "entropy", True, "the policy writes noise"),
-    Rule("length", "tokens_per_rollout", True, "rollouts run into their token budget"),
+    Rule("length", "budget_spent", True, "rollouts run into their token budget"),
     Rule("repeated_ngrams", "repeated_ngrams", True, "the policy repeats itself"),
     Rule("valid_call_rate", "valid_call_rate", False, "most calls are refused"),
     Rule("tool_rate", "calls_per_rollout", False, "the policy has given up calling tools"),
@@ -53,7 +53,6 @@ class Alarms:
 
     def __init__(self, config: Config, rows: Iterable[Mapping[str, float]] = ()) -> None:
         self._settings = config.alarms
-        self._policy_tokens = config.budgets.policy_tokens
         self._recent: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=config.alarms.window))
         self._most_calls = 0.0
         self._on: set[AlarmName] = set()
@@ -91,8 +90,6 @@ class Alarms:
         limit: float | None = getattr(self._settings, name)
         if limit is None:
             return None
-        if name == "length":
-            return limit * self._policy_tokens
         if name == "tool_rate":
             self._most_calls = max(self._most_calls, mean)
             return limit * self._most_calls

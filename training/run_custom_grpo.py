@@ -119,7 +119,7 @@ class GrpoRollouts:
             "calls_per_rollout": counted.calls_per_rollout,
             "tokens_per_rollout": counted.tokens_per_rollout,
             "zero_variance_share": stats.zero_variance / stats.groups,
-            **signs(rows, rewards),
+            **signs(rows, rewards, self.session.config.budgets),
             "advantage_std": spread(values, rewards),
             "poisoned": float(
                 sum(counts_wrongly(row.outcome, reward) for row, reward in zip(rows, rewards, strict=True))

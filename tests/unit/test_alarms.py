@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from callwright.envs.budgets import Budgets
 from callwright.envs.rewards import Reward
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
@@ -22,7 +23,7 @@ from callwright.training.watch import Watch
 
 WELL = {
     "entropy": 0.3,
-    "tokens_per_rollout": 40.0,
+    "budget_spent": 0.3,
     "repeated_ngrams": 0.01,
     "valid_call_rate": 0.99,
     "calls_per_rollout": 1.5,
@@ -45,7 +46,7 @@ def rows(*changes: dict[str, float]) -> list[dict[str, float]]:
     [
         ("entropy_low", {"entropy": 0.001}),
         ("entropy_high", {"entropy": 2.5}),
-        ("length", {"tokens_per_rollout": 300.0}),  # of 320
+        ("length", {"budget_spent": 0.9}),
         ("repeated_ngrams", {"repeated_ngrams": 0.5}),
         ("valid_call_rate", {"valid_call_rate": 0.3}),
         ("tool_rate", {"calls_per_rollout": 0.1}),
@@ -108,12 +109,15 @@ def rollout(solution: str | None, *turns: tuple[int, ...]) -> Rollout:
 
 def test_the_signs_of_a_batch() -> None:
     made = [rollout("a", (1, 2, 3, 4, 5)), rollout(None, (7,) * 8), rollout(" ", (1, 2, 3, 4, 5)), rollout("a")]
-    found = signs(made, [1.0, 0.5, 0.5, None])
+    budgets = Budgets(turn_tokens=10, policy_tokens=40)
+    found = signs(made, [1.0, 0.5, 0.5, None], budgets)
     assert found["answered_share"] == pytest.approx(1 / 3)
     assert found["reward_without_answer"] == pytest.approx(0.5)
     assert found["repeated_ngrams"] == pytest.approx(1 - (2 + 1 + 2) / (2 + 5 + 2))
-    assert signs([], []) == dict.fromkeys(found, 0.0)
-    assert signs(made[:1], [-1.0])["reward_without_answer"] == 0.0
+    assert found["budget_spent"] == pytest.approx((0.5 + 0.8 + 0.5 + 0) / 4)
+    assert signs([rollout("a", *[(1,) * 8] * 5)], [1.0], budgets)["budget_spent"] == 1.0
+    assert signs([], [], budgets) == dict.fromkeys(found, 0.0)
+    assert signs(made[:1], [-1.0], budgets)["reward_without_answer"] == 0.0
 
 
 def test_a_call_that_a_later_turn_makes_again_is_no_repetition() -> None:

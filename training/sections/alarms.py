@@ -31,7 +31,7 @@ class Alarms(Section):
     entropy_high: Rate | None = 2.0
     """Entropy above this: the policy writes noise."""
     length: Share | None = 0.8
-    """Sampled tokens a rollout above this share of `budgets.policy_tokens`."""
+    """Share of its budget, `turn_tokens` or `policy_tokens`, that a rollout's sampled tokens take, above this."""
     repeated_ngrams: Share | None = 0.25
     """Share of 4-grams that repeat an earlier one of their turn, above this."""
     valid_call_rate: Share | None = 0.5
