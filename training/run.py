@@ -21,7 +21,7 @@ from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
-from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
+from callwright.training.run_folder import MetricLog, describe_run, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, engine_class, open_session
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
@@ -55,13 +55,16 @@ def train(
 
 
 def evaluate(config: Config) -> dict[str, Any]:
-    """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``.
+    """Evaluate ``config.model.path`` and print the table; traces and what describes the run go to ``runs/NAME-eval``.
 
     The result is the first of ``eval.modes``, with ``metric`` beside it and the score of each mode under its name.
     """
+    folder = RUNS / f"{config.name}-eval"
     with open_session(config) as session:
         session.adopt_configured()
-        scores = evaluate_model(session, "eval", RUNS / f"{config.name}-eval", config.eval.modes, config.eval.split)
+        folder.mkdir(parents=True, exist_ok=True)
+        describe_run(folder, config)
+        scores = evaluate_model(session, "eval", folder, config.eval.modes, config.eval.split)
     report.print_single(scores)
     first = scores[config.eval.modes[0]]
     return {**first, "metric": {"success": first["success"]}, **scores}
