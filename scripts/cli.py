@@ -14,6 +14,7 @@ import typer
 
 from callwright.scripts.chat import chat
 from callwright.scripts.compare import compare
+from callwright.scripts.doctor import doctor
 from callwright.scripts.eval import evaluate
 from callwright.scripts.experiment import experiment
 from callwright.scripts.merge import merge
@@ -42,6 +43,7 @@ app.command("merge")(merge)
 app.command("experiment")(experiment)
 app.command("worker")(worker)
 app.command("queues")(queues)
+app.command("doctor")(doctor)
 
 
 @app.callback()

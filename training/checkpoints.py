@@ -18,6 +18,7 @@ from callwright.serving.errors import UserError
 from callwright.training.full_disk import told_by_the_disk
 
 MARKER = "COMPLETE"
+BEST = "BEST"  # in the one checkpoint that pruning spares; it holds the success that made it the best
 WARM_STARTS = Path(__file__).parent / "warm_starts"
 _NAME = re.compile(r"step-(\d+)")
 
@@ -88,11 +89,29 @@ def resolve_checkpoint(path: str) -> str:
     return str(shipped) if shipped.is_dir() else path
 
 
+def best(folder: Path) -> tuple[Path, float] | None:
+    """The complete checkpoint that is marked as the best, with its success."""
+    marked = [path for _, path in complete(folder) if (path / BEST).is_file()]
+    return (marked[-1], float((marked[-1] / BEST).read_text())) if marked else None
+
+
+def mark_best(path: Path, success: float) -> None:
+    """Mark this complete checkpoint as the best, in the place of another one. A kill in between leaves both marked,
+    and the newer one counts."""
+    aside = path / f".{BEST}"
+    aside.write_text(f"{success!r}\n")
+    aside.replace(path / BEST)
+    for _, other in complete(path.parent):
+        if other != path:
+            (other / BEST).unlink(missing_ok=True)
+
+
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest ``keep`` complete checkpoints; the marker goes first. 0 keeps all."""
+    """Remove all but the best and the newest ``keep`` complete checkpoints; the marker goes first. 0 keeps all."""
     for _, path in complete(folder)[: -keep or None] if keep else ():
-        (path / MARKER).unlink()
-        shutil.rmtree(path)
+        if not (path / BEST).is_file():
+            (path / MARKER).unlink()
+            shutil.rmtree(path)
 
 
 def fsync(path: Path) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 from callwright.envs.budgets import Budgets
 from callwright.envs.rewards.registry import RewardSpec
 from callwright.serving.gateway.settings import GatewaySettings
+from callwright.training.sections.alarms import Alarms
 from callwright.training.sections.base import Count, Names, Section
 from callwright.training.sections.engine import Engine
 from callwright.training.sections.evaluation import Eval
@@ -49,6 +50,7 @@ class Config(Section):
     warm_start: WarmStart = WarmStart()
     grpo: Grpo = Grpo()
     eval: Eval = Eval()
+    alarms: Alarms = Alarms()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     merge: Merge = Merge()

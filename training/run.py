@@ -25,12 +25,13 @@ from callwright.training.full_disk import one_line_when_full
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts, RolloutSource
-from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
+from callwright.training.run_folder import MetricLog, describe_run, new_run_folder, resumed_run_folder, write_json
 from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
 from callwright.training.synchronous import SynchronousRollouts
 from callwright.training.tracking import open_tracker
 from callwright.training.warm_start import warm_start
+from callwright.training.watch import Watch
 
 RUNS = Path("runs")
 
@@ -64,13 +65,15 @@ def train(
 
 
 def evaluate(config: Config) -> dict[str, Any]:
-    """Evaluate ``config.model.path`` and print the table; traces go to ``runs/NAME-eval``.
+    """Evaluate ``config.model.path`` and print the table; traces and what describes the run go to ``runs/NAME-eval``.
 
     The result is the first of ``eval.modes``, with ``metric`` beside it and the score of each mode under its name.
     """
     folder = RUNS / f"{config.name}-eval"
     with one_line_when_full(folder, "the same command"), open_session(config) as session:
         session.adopt_configured()
+        folder.mkdir(parents=True, exist_ok=True)
+        describe_run(folder, config)
         scores = evaluate_model(session, "eval", folder, config.eval.modes, config.eval.split)
     report.print_single(scores)
     first = scores[config.eval.modes[0]]
@@ -114,19 +117,21 @@ def _grpo(
 ) -> tuple[list[dict[str, float]], int]:
     """Train; the metric rows of the whole run, and the number of optimizer steps. The trained model is served then.
 
-    Raises KeyboardInterrupt, with the step saved, when the user asked to stop.
+    Raises KeyboardInterrupt, with the step saved, when the user asked to stop; RunError when an alarm ended the run.
     """
     config = session.config
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker = open_tracker(config, folder)
+    tracker, watch = open_tracker(config, folder), Watch(config, folder, metrics.rows())
     with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
 
         def sink(step: int, row: dict[str, float]) -> None:
+            row = watch.marked(step, row)
             metrics.write(step, row)
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
+            watch.stop(step)
 
         with closing(_rollout_source(session, served, folder)) as source:
             rollouts = GrpoRollouts(session, folder, source)

@@ -23,6 +23,7 @@ from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, spread
 from callwright.training.sections.grpo import LatePolicy
 from callwright.training.session import Session
+from callwright.training.signs import signs
 from callwright.training.trace_records import trace_record
 
 
@@ -99,6 +100,7 @@ class GrpoRollouts:
             "calls_per_rollout": counted.calls_per_rollout,
             "tokens_per_rollout": counted.tokens_per_rollout,
             "zero_variance_share": stats.zero_variance / stats.groups,
+            **signs(rows, rewards, self.session.config.budgets),
             "advantage_std": spread(values, rewards),
             "poisoned": float(
                 sum(counts_wrongly(row.outcome, reward) for row, reward in zip(rows, rewards, strict=True))

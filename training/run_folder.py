@@ -28,9 +28,14 @@ def new_run_folder(config: Config, runs: Path) -> Path:
         folder.rename(kept)
         log(f"the earlier {folder} is now {kept}")
     folder.mkdir(parents=True)
+    describe_run(folder, config)
+    return folder
+
+
+def describe_run(folder: Path, config: Config) -> None:
+    """Write what it takes to run it again: the environment with commit and seed, and the resolved config."""
     write_json(folder / "environment.json", environment(config))
     write_text(folder / "config.yaml", dump_config(config))  # last: a run that has it can be resumed
-    return folder
 
 
 def resumed_run_folder(config: Config, runs: Path) -> Path:

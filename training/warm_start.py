@@ -134,7 +134,8 @@ class _Bar(TrainerCallback):  # type: ignore[misc]
         self._shown |= {name: value for name, value in (logs or {}).items() if name == "loss"}
 
 
-def _beginning(session: Session) -> Loaded:
+def beginning(session: Session) -> Loaded:
+    """The model before any stage: loaded, or new where the config says ``tiny``. Raises UserError."""
     config = session.config
     path = config.warm_start.checkpoint or config.model.path
     if path == "tiny":
@@ -160,7 +161,7 @@ def warm_start(session: Session, folder: Path) -> Loaded:
     the stages made is kept in ``folder/warm_start``. Raises RunError, UserError.
     """
     config = session.config
-    loaded = _beginning(session)
+    loaded = beginning(session)
     if not config.warm_start.stages:
         return loaded
     for number, stage in enumerate(config.warm_start.stages):

@@ -139,7 +139,8 @@ class RemoteEngine:
                 cause = f"{self._model}: {error.code} {self._without_key(told)}"
                 again = error.code in _BUSY
             except (OSError, ValueError) as error:
-                cause, again = f"{self._model}: {self._without_key(str(error))}", isinstance(error, OSError)
+                why = self._without_key(str(getattr(error, "reason", error)))
+                cause, again = f"{self._model} at {self._url}: {why}", isinstance(error, OSError)
             if not again or attempt == ATTEMPTS:
                 raise EngineError(cause)
             time.sleep(2.0 ** (attempt - 1))

@@ -32,6 +32,9 @@ def test_it_scores_what_its_record_says(tmp_path: Path, monkeypatch: pytest.Monk
         load_config("quickstart", ["model.path=quickstart", "eval.n_slices=0", "eval.modes=[greedy,sampled]"])
     )
     assert "closed_book" not in scores
+    folder = tmp_path / "runs" / "quickstart-eval"
+    assert load_config(folder).eval.n_slices == 0
+    assert json.loads((folder / "environment.json").read_text())["seed"] == 0
     for mode in ("greedy", "sampled"):
         assert scores[mode]["n_scored"] == record[mode]["n_scored"]
         assert scores[mode]["success"] == pytest.approx(record[mode]["success"], abs=0.03)

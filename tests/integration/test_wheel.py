@@ -35,7 +35,7 @@ def test_each_file_is_there_once_and_nothing_else_is(wheel: Path) -> None:
         }
         assert wanted <= set(names)
     assert "callwright/configs/quickstart.yaml" in names
-    assert "callwright/py.typed" in names
+    assert {"callwright/py.typed", "callwright/constraints.txt"} <= set(names)
 
 
 def test_a_clean_environment_gets_callwright_alone(wheel: Path, tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from callwright.training.sections.alarms import AlarmName
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -84,3 +87,7 @@ def test_a_code_is_in_the_code(code: str) -> None:
 def test_a_metric_is_in_the_code(metric: str) -> None:
     name = metric.removeprefix("callwright_worker_").removesuffix("_total")
     assert f'"{name}"' in SOURCES
+
+
+def test_every_alarm_has_its_entry() -> None:
+    assert first_cells("alarm") == list(get_args(AlarmName))

@@ -131,7 +131,8 @@ def test_without_a_tokenizer_the_text_is_the_segments(tmp_path: Path) -> None:
 def test_events_are_checkpoints_faults_groups_without_spread_and_alarms(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=2, per_step=1)
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(metrics_line(3, loss=float("nan"), zero_variance_share=0.75) + '{"step": 4, "re')
+        marks = {"alarm/entropy_low": 0.00123456, "stop/entropy_low": 0.00123456}
+        file.write(metrics_line(3, loss=float("nan"), zero_variance_share=0.75, **marks) + '{"step": 4, "re')
     found = curves(run)
     assert found["steps"] == [1, 2, 3]  # the line still being written is not read
     assert found["series"]["loss"] == [None, None, None]
@@ -141,7 +142,10 @@ def test_events_are_checkpoints_faults_groups_without_spread_and_alarms(tmp_path
         (3, "fault", "policy_fault: 1 of 5 rollouts"),
         (3, "zero variance", "75% of the groups have no spread and teach nothing"),
         (3, "alarm", "loss is nan"),
+        (3, "alarm", "entropy_low (0.00123)"),
+        (3, "stop", "the alarm entropy_low ended the run"),
     ]
+    assert not [name for name in found["series"] if "entropy" in name]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import UserError
+from callwright.training.alarms import MARK, STOP
 from callwright.training.checkpoints import complete
 
 ZERO_VARIANCE_SHARE = 0.5  # from this share of groups without spread, a step is worth a line in the log
@@ -22,7 +23,8 @@ Metrics = dict[str, Any]
 def curves(run: Path) -> dict[str, Any]:
     """``{"steps", "series": {name: [number | null]}, "events": [{"step", "kind", "text"}], "scores"}``."""
     rows = list(_metrics(run / "metrics.jsonl"))
-    names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    # Alarms stand in the row in which they began: they are events, not a curve.
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "step" and not _is_mark(name)))
     events = [event for row in rows for event in _events(row)]
     events += [_event(step, "checkpoint", f"{path.name} is whole") for step, path in complete(run / "checkpoints")]
     return {
@@ -58,8 +60,16 @@ def _events(row: Metrics) -> Iterator[dict[str, Any]]:
     if share is not None and share >= ZERO_VARIANCE_SHARE:
         yield _event(step, "zero variance", f"{share:.0%} of the groups have no spread and teach nothing")
     for name, value in row.items():
-        if isinstance(value, float) and not math.isfinite(value):
+        if name.startswith(MARK):
+            yield _event(step, "alarm", f"{name.removeprefix(MARK)} ({value:.3g})")
+        elif name.startswith(STOP):
+            yield _event(step, "stop", f"the alarm {name.removeprefix(STOP)} ended the run")
+        elif isinstance(value, float) and not math.isfinite(value):
             yield _event(step, "alarm", f"{name} is {value}")
+
+
+def _is_mark(name: str) -> bool:
+    return name.startswith((MARK, STOP))
 
 
 def _event(step: float, kind: str, text: str) -> dict[str, Any]:
