@@ -23,3 +23,5 @@ FAMILIES: Mapping[str, type[Family[Any]]] = {
     "absent": Absent,
     **AZURE_FAMILIES,
 }
+MIXES: Mapping[str, tuple[str, ...]] = {"azure": tuple(AZURE_FAMILIES)}
+"""Families that are evaluated together, evenly, under one name."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
+from callwright.envs.tasks.benchmarks.azure_choice import AZURE_CHOICE
 from callwright.envs.tasks.benchmarks.bamboogle import BAMBOOGLE
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark
 from callwright.envs.tasks.benchmarks.bfcl import BFCL
+from callwright.envs.tasks.benchmarks.bfcl_multi_turn import BFCL_MULTI_TURN
 from callwright.envs.tasks.benchmarks.gsm8k import GSM8K
 from callwright.envs.tasks.benchmarks.hotpotqa import HOTPOTQA
 from callwright.envs.tasks.benchmarks.humaneval import HUMANEVAL
@@ -20,7 +22,10 @@ from callwright.envs.tasks.benchmarks.triviaqa import TRIVIAQA
 from callwright.envs.tasks.benchmarks.two_wiki import TWO_WIKI
 from callwright.serving.errors import UserError
 
-_ALL = (GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE, HUMANEVAL, MBPP, BFCL)
+_ALL = (
+    *(GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE),
+    *(HUMANEVAL, MBPP, BFCL, BFCL_MULTI_TURN, AZURE_CHOICE),
+)
 BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 
 
