@@ -31,7 +31,8 @@ from callwright.training.experts import ScriptedEngine, call, solution
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), azure=AzureSettings(folder=Path("no-such-folder")))
+NOWHERE = AzureSettings(folder=Path("no-such-folder"))
+SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), per_tool={"azure": NOWHERE})
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK."), ("GHJK", "the code of GHJK is 481."), ("LMNP", "nothing here.")]
 FIRST, SECOND = Step("web", {"q": "BCDF", "k": 1}), Step("web", {"q": "GHJK", "k": 1})
 TASK = Task("t/0", "lookup", "code of the owner of BCDF?", "481", plan=(FIRST, SECOND))

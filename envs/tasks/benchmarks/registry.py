@@ -1,10 +1,8 @@
-"""The benchmarks by name. A new benchmark is one file and one line here."""
+"""The benchmarks by name: the shipped ones, and those of a user's modules."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-
+from callwright.envs.registry import Registry
 from callwright.envs.tasks.benchmarks.azure_choice import AZURE_CHOICE
 from callwright.envs.tasks.benchmarks.bamboogle import BAMBOOGLE
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark
@@ -26,13 +24,11 @@ _ALL = (
     *(GSM8K, MATH500, NQ, TRIVIAQA, POPQA, HOTPOTQA, TWO_WIKI, MUSIQUE, BAMBOOGLE),
     *(HUMANEVAL, MBPP, BFCL, BFCL_MULTI_TURN, AZURE_CHOICE),
 )
-BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+BENCHMARKS: Registry[Benchmark] = Registry("benchmark", {benchmark.name: benchmark for benchmark in _ALL})
 
 
 def get_benchmark(name: str) -> Benchmark:
     """The benchmark of that name. Raises UserError that names the nearest."""
     if name not in BENCHMARKS:
-        near = difflib.get_close_matches(name, BENCHMARKS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(BENCHMARKS)}"
-        raise UserError(f"no benchmark {name}; {hint}")
+        raise UserError(BENCHMARKS.missing(name))
     return BENCHMARKS[name]
