@@ -158,7 +158,7 @@ async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callabl
     with arena.episode() as call_tool:
         policy, grade = arena.policy, arena.grade
         if attempt.task.functions is not None:
-            recorded = RecordedCalls(grade)
+            recorded = RecordedCalls(grade, attempt.task.functions)
             policy = replace(policy, tools=attempt.task.functions.tools)
             call_tool, grade = recorded.call, recorded.grade
         await rollout(

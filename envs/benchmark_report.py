@@ -58,8 +58,7 @@ def summarise(traces: Sequence[Trace], tasks: Mapping[str, Task], metric: str, m
         "n_scored": len(rows),
         "n_total": len(traces),
         "pass_at_k": _pass_rates(groups),
-        # Programs are right in many wordings: a vote over their texts means nothing.
-        "maj_at_k": {} if metric == "pass_rate" else _majority(groups),
+        "maj_at_k": _majority(groups) if all(map(_answers_agree, tasks.values())) else {},
         "valid_call_rate": calls / attempted if attempted else 1.0,
         "rejections": dict(sorted(refused.items())),
         "calls_per_rollout": calls / len(rows) if rows else 0.0,
@@ -68,6 +67,12 @@ def summarise(traces: Sequence[Trace], tasks: Mapping[str, Task], metric: str, m
         "outcomes": {str(outcome): outcomes[outcome] for outcome in Outcome},
         "infra_fault_rate": outcomes[Outcome.INFRA_FAULT] / len(traces) if traces else 0.0,
     }
+
+
+def _answers_agree(task: Task) -> bool:
+    """Whether equal answers are equally right: not of programs, which are right in many wordings, nor where calls and
+    deeds are judged."""
+    return task.tests is None and task.functions is None and task.storage is None
 
 
 def _families(groups: Groups) -> dict[str, float]:

@@ -65,6 +65,7 @@ class Rollout:
     rejections: list[Rejection] = field(default_factory=list)
     violations: int = 0
     events: list[Event] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)  # the calls made by the answer to each of the user's messages
     solution: str | None = None
     reward: Reward | None = None
     seconds: float = 0.0
@@ -93,7 +94,8 @@ class Rollout:
     @property
     def evidence(self) -> Evidence:
         """What it is graded by."""
-        return Evidence(self.task, self.solution, tuple(self.calls), len(self.rejections), self.violations)
+        calls, rejected = tuple(self.calls), len(self.rejections)
+        return Evidence(self.task, self.solution, calls, rejected, self.violations, tuple(self.answered))
 
 
 async def rollout(
@@ -186,12 +188,25 @@ class _Loop:
             prefill = ""
             # A text that is the answer is none while the budget cut it off.
             if taken.parser.solution is not None and (taken.parser.turn_over or not taken.over_budget):
-                self.state.solution = taken.parser.solution
-                return
-            if taken.over_budget:
+                self.state.answered.append(len(self.state.calls))
+                if not self._follow_up():
+                    self.state.solution = taken.parser.solution
+                    return
+            elif taken.over_budget:
                 trajectory.finish(Outcome.POLICY_FAULT, "a turn ran out of its token budget")
             elif not await self._answer(taken):
                 return
+
+    def _follow_up(self) -> bool:
+        """Say what the user says next. False: nothing, and the answer was the last."""
+        followups, number = self.state.task.followups, len(self.state.answered)
+        if number > len(followups):
+            return False
+        text, codec = followups[number - 1], self.policy.codec
+        ended = self.state.trajectory.ids[-1] in codec.eos
+        self._give(codec.message("user", codec.encode(text), ended=ended))
+        self._event(Event(EventType.USER, text))
+        return True
 
     def say_how_it_ended(self) -> None:
         """The last event, where the policy's own text did not give it."""
@@ -292,6 +307,10 @@ class _Loop:
         if dialect.result_role is not None:
             ended = self.state.trajectory.ids[-1] in codec.eos
             ids = codec.message(dialect.result_role, ids, ended=ended)
+        self._give(ids)
+
+    def _give(self, ids: Sequence[int]) -> None:
+        """Append given ids, where the context has room for them and for a token of the policy."""
         if len(self.state.trajectory.ids) + len(ids) >= self.budgets.context:
             self.state.trajectory.finish(Outcome.POLICY_FAULT, "the context budget is spent")
         else:

@@ -12,10 +12,8 @@ import typer
 from callwright.scripts.common import config_from_words, shared_settings
 from callwright.scripts.train import Words
 from callwright.serving.errors import UserError
-from callwright.serving.protocol.tools import DEFAULT_TOOLS
 
-KNOWN = {tool.name: tool for tool in DEFAULT_TOOLS}
-ToolArgument = Annotated[str, typer.Argument(metavar="|".join(KNOWN), help="The tool whose calls it runs.")]
+ToolArgument = Annotated[str, typer.Argument(metavar="TOOL", help="The tool whose calls it runs: web, code, ...")]
 
 
 def worker(tool: ToolArgument, words: Words = None) -> None:
@@ -23,14 +21,15 @@ def worker(tool: ToolArgument, words: Words = None) -> None:
 
     It takes the config of the run that it serves, with a broker that processes share: executors.broker=sqlite.
     """
-    if tool not in KNOWN:
-        raise UserError(f"there is no tool {tool}; there are {', '.join(KNOWN)}")
     config = config_from_words(words or [], default="quickstart")
     from callwright.envs.executors.brokers import open_broker
+    from callwright.envs.executors.registry import TOOLS
     from callwright.envs.executors.worker_process import WorkerProcess
     from callwright.envs.tasks.source import open_source
     from callwright.training.executor_settings import searches_tasks
 
+    if tool not in TOOLS:
+        raise UserError(TOOLS.missing(tool))
     # The libraries below ours report only what is wrong.
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("callwright").setLevel(logging.INFO)
@@ -38,6 +37,6 @@ def worker(tool: ToolArgument, words: Words = None) -> None:
     documents = open_source(config.tasks, config.seed).documents() if tool == "web" and searches_tasks(config) else None
 
     async def run() -> None:
-        await WorkerProcess(KNOWN[tool], settings, open_broker(settings), documents).run()
+        await WorkerProcess(TOOLS[tool].tool, settings, open_broker(settings), documents).run()
 
     asyncio.run(run())

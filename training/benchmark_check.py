@@ -9,10 +9,10 @@ from functools import partial
 
 from callwright.envs.benchmark_check import check_rows
 from callwright.envs.executors.service import Executors
-from callwright.envs.rewards import GoldFailure
+from callwright.envs.rewards import GoldFailure, GradingFault, gold_check
 from callwright.envs.tasks.benchmarks.rows import open_rows
 from callwright.envs.tasks.task import Task
-from callwright.serving.errors import UserError
+from callwright.serving.errors import RunError, UserError
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import Reply
 from callwright.training.benchmark_choice import choice_of
@@ -40,10 +40,23 @@ def check_benchmarks(config: Config) -> dict[str, list[str]]:
 
 
 async def _failures(config: Config, tasks: Sequence[Task]) -> list[GoldFailure]:
+    if any(task.storage for task in tasks):
+        return await _deeds(config, tasks)
     if not any(task.tests for task in tasks):
         return await check_rows(tasks, _no_call)
     async with Executors(executor_settings(config, ("code",))) as executors:
         return await check_rows(tasks, partial(executors.dispatcher.call, timeout_s=CALL_S))
+
+
+async def _deeds(config: Config, tasks: Sequence[Task]) -> list[GoldFailure]:
+    """For tasks about a storage account the gold commands are run: the answer alone is worth nothing."""
+    async with Executors(
+        executor_settings(config, tuple({step.tool for task in tasks for step in task.plan}))
+    ) as tools:
+        try:
+            return await gold_check(tasks, partial(tools.episode, lambda tool: CALL_S), config.executors.azure.workers)
+        except GradingFault as error:
+            raise RunError(str(error)) from error
 
 
 async def _no_call(call: ToolCall) -> Reply:

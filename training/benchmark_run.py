@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.benchmarks.rows import Rows, open_rows
 from callwright.envs.tasks.benchmarks.source import RowSource
 from callwright.envs.traces import Trace, read_traces
+from callwright.serving.engines.engine import Sampling
 from callwright.serving.progress import Progress, log
 from callwright.training.benchmark_choice import choice_of
 from callwright.training.checkpoints import resolve_checkpoint
@@ -71,7 +73,7 @@ def _run_one(config: Config, rows: Rows, runs: Path) -> dict[str, Any]:
         "closed_book": closed,
         "left_out": rows.left_out,
         "rerun": None if earlier is None else rerun(earlier, traces),
-        "sampling": {"temperature": temperature, "top_p": 1.0, "samples": config.eval.samples, "seed": config.seed},
+        "sampling": {**asdict(Sampling(temperature)), "samples": config.eval.samples, "seed": config.seed},
         **settings["about"],
         "folder": str(folder),
     }
@@ -168,6 +170,12 @@ def _earlier(folder: Path) -> list[Trace] | None:
 
 
 def _line(report: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("benchmark", "checkpoint", "success", "interval", "n_scored", "n_total", "valid_call_rate", "folder")
-    closed = report["closed_book"]
-    return {**{key: report[key] for key in keys}, "closed_book": closed and closed["success"], **report["sampling"]}
+    keys = ("benchmark", "checkpoint", "success", "interval", "n_scored", "n_total", "valid_call_rate")
+    closed, again = report["closed_book"], report["rerun"]
+    return {
+        **{key: report[key] for key in (*keys, "infra_fault_rate", "folder")},
+        "metric": next(iter(report["metric"])),
+        "closed_book": closed and closed["success"],
+        "flip_rate": again and again["flip_rate"],
+        **report["sampling"],
+    }

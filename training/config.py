@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from callwright import configs
+from callwright.envs.plugins import load_plugins
 from callwright.serving.errors import UserError
 from callwright.serving.queues.servicebus_connection import without_secrets
 from callwright.training.config_schema import Config, config_keys
@@ -50,6 +51,8 @@ def _resolved(data: dict[str, Any], source: Path, overrides: Iterable[str]) -> C
     given: dict[str, str] = {}
     for override in overrides:
         given[_apply(data, override)] = override
+    if isinstance(named := data.get("plugins"), list | tuple) and all(isinstance(name, str) for name in named):
+        data["plugins"] = load_plugins(named, source)  # before the names that they declare are looked for
     try:
         return Config.model_validate(data)
     except ValidationError as error:

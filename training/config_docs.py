@@ -108,7 +108,7 @@ def _type(annotation: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return str(value) if isinstance(value, str | Path) else json.dumps(value)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import BaseModel, Field, model_validator
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.executors.registry import TOOLS
 from callwright.envs.rewards.registry import RewardSpec
 from callwright.serving.gateway.settings import GatewaySettings
 from callwright.training.sections.alarms import Alarms
@@ -31,6 +32,9 @@ class Config(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
     """The run folder is runs/NAME."""
+    plugins: Names = ()
+    """Modules that declare tools, task families, reward functions or benchmarks of your own (docs/tutorial.md): a file,
+    beside the config or in the current folder, or a module's name."""
     seed: Count = 0
     """Root of every random number: tasks, sampling and initialisation are addressed from it."""
     deterministic: bool = False
@@ -89,3 +93,8 @@ def config_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[t
         below = f"{prefix}{name}.NAME." if get_origin(field.annotation) is dict else f"{prefix}{name}."
         for section in sections_in(field.annotation):
             yield from config_keys(section, below)
+    if model is Executors:
+        for name, kind in TOOLS.items():
+            if name not in model.model_fields:
+                yield prefix + name, model, name
+                yield from config_keys(kind.settings, f"{prefix}{name}.")

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from callwright.envs.executors.sandbox import Limits
-from callwright.envs.executors.settings import AzureSettings, CodeSettings, ExecutorSettings
+from callwright.envs.executors.settings import ExecutorSettings
 from callwright.training.config import Config
 
 STUCK_AFTER_S = 15.0  # beyond its tool's own time limit, an executor that has not answered is stuck
@@ -27,13 +26,6 @@ def searches_tasks(config: Config) -> bool:
 
 def executor_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
     """The settings of the executors of ``tools``."""
-    code, azure = config.executors.code, config.executors.azure
-    limits = Limits(
-        wall_s=code.timeout_s,
-        cpu_s=max(1, round(code.timeout_s)),
-        memory_mb=code.memory_mb,
-        output_bytes=code.output_kb * 1024,
-    )
     return ExecutorSettings(
         tools=tuple(tools),
         broker=config.executors.broker,
@@ -47,17 +39,6 @@ def executor_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
         health_port=config.executors.health_port,
         lanes=config.executors.lanes,
         # A run may take all of its tool's own time before it counts as stuck.
-        deadline_s=max(getattr(config.executors, tool).timeout_s for tool in tools) + STUCK_AFTER_S,
-        web=config.executors.web,
-        code=CodeSettings(
-            backend=code.backend, url=code.url, sandbox=code.sandbox, workers=code.workers, limits=limits
-        ),
-        azure=AzureSettings(
-            folder=Path(azure.folder),
-            workers=azure.workers,
-            wall_s=azure.timeout_s,
-            output_bytes=azure.output_kb * 1024,
-            allow_live=azure.allow_live,
-            resource_group=azure.resource_group,
-        ),
+        deadline_s=max(config.executors.of(tool).timeout_s for tool in tools) + STUCK_AFTER_S,
+        per_tool={tool: config.executors.of(tool) for tool in tools},
     )

@@ -17,6 +17,7 @@ from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor
+from callwright.envs.executors.registry import TOOLS, known_tools
 from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
@@ -26,7 +27,7 @@ from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
-from callwright.serving.protocol import DEFAULT_TOOLS, Tool
+from callwright.serving.protocol import Tool
 from callwright.serving.queues.faults import FaultyBroker
 from callwright.training.config import Config
 from callwright.training.engines import ServedEngine, configured_engine, local_engine
@@ -54,7 +55,7 @@ class Session:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        return tuple(tool for tool in DEFAULT_TOOLS if tool.name in self.config.tools)
+        return tuple(tool for tool in known_tools() if tool.name in self.config.tools)
 
     def adopt(self, loaded: Loaded, model: Any = None) -> TransformersEngine:
         """Serve this model, here, from now on (``model``: the same weights under a trainer's wrapper)."""
@@ -89,7 +90,7 @@ class Session:
 
     def episode(self) -> AbstractContextManager[CallTool]:
         """One rollout's calls through the broker, each with its tool's own deadline."""
-        timeouts = {name: getattr(self.config.executors, name).timeout_s for name in self.config.tools}
+        timeouts = {name: self.config.executors.of(name).timeout_s for name in self.config.tools}
         # The sandbox ends a program at its own time limit; ours must not come first.
         return self.executors.episode(lambda tool: timeouts.get(tool, 10.0) + self.config.executors.queue_s)
 
@@ -116,7 +117,7 @@ class Session:
 
 def at_once(config: Config, most: int) -> int:
     """How many rollouts run at once: ``most``, or fewer where each keeps a lane of a stateful tool to its end."""
-    stateful = any(tool.stateful for tool in DEFAULT_TOOLS if tool.name in config.tools)
+    stateful = any(TOOLS[name].tool.stateful for name in config.tools)
     return min(most, config.executors.lanes) if stateful else most
 
 

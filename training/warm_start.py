@@ -18,13 +18,13 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
+from callwright.envs.executors.registry import known_tools
 from callwright.envs.rollout import Policy
 from callwright.envs.trajectory import Trajectory
 from callwright.serving.engines.codec import Codec
 from callwright.serving.models import Loaded, load
 from callwright.serving.models.tiny import new_model, train_tokenizer
 from callwright.serving.progress import Progress, log
-from callwright.serving.protocol import DEFAULT_TOOLS
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.demonstrations import demonstrations
 from callwright.training.experts import Habits, ScriptedEngine, script
@@ -149,7 +149,7 @@ def new_tiny(session: Session) -> Loaded:
     texts = [task.question for task in tasks]
     texts += [turn for task in tasks for turn in script(task, Habits(), random.Random(0), session.config.dialect)]
     texts += [f"{title} {text}" for title, text in islice(session.tasks.documents(), TOKENIZER_TASKS)]
-    tokenizer = train_tokenizer(texts, DEFAULT_TOOLS, dialect=session.config.dialect)
+    tokenizer = train_tokenizer(texts, known_tools(), dialect=session.config.dialect)
     model = new_model(len(tokenizer), seed=session.config.seed, pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id)
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 

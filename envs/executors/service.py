@@ -20,11 +20,12 @@ from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable
 from callwright.envs.executors.journal import Journal
 from callwright.envs.executors.presence import await_worker, presence_queue, present_workers
+from callwright.envs.executors.registry import TOOLS
 from callwright.envs.executors.settings import ExecutorSettings
-from callwright.envs.executors.workers import Documents, ExecutorHealth, Workers
+from callwright.envs.executors.tool_kind import Documents
+from callwright.envs.executors.workers import ExecutorHealth, Workers
 from callwright.serving.errors import UserError
 from callwright.serving.progress import log
-from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.values import Tool, ToolCall
 from callwright.serving.queues.broker import REWARD_QUEUE, Broker, command_queue
 from callwright.serving.queues.dispatcher import CallStatus, Dispatcher, Reply
@@ -38,16 +39,14 @@ class Executors:
         settings: ExecutorSettings | None = None,
         *,
         documents: Documents | None = None,
-        tools: Sequence[Tool] = DEFAULT_TOOLS,
         executors: Mapping[str, Executor] | None = None,
         broker: Broker | None = None,
     ) -> None:
         self.settings = settings or ExecutorSettings()
-        known = {tool.name: tool for tool in tools}
-        unknown = [name for name in self.settings.tools if name not in known]
-        if unknown:
-            raise UserError(f"there is no tool {unknown[0]}; known: {', '.join(known)}")
-        self.tools = tuple(known[name] for name in self.settings.tools)
+        for name in self.settings.tools:
+            if name not in TOOLS:
+                raise UserError(TOOLS.missing(name))
+        self.tools = tuple(TOOLS[name].tool for name in self.settings.tools)
         self.broker = broker or open_broker(self.settings)
         local = [tool for tool in self.tools if tool.name not in self.settings.external]
         self._workers = Workers(

@@ -2,54 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from callwright.envs.executors.sandbox import Limits
-from callwright.envs.executors.web.settings import WebSettings
+from callwright.envs.executors.tool_kind import ToolSettings
+from callwright.envs.executors.web.settings import File
 
 
-class CodeSettings(BaseModel):
-    """Where commands run. ``url`` is the server's, for sandboxfusion alone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class CodeSettings(ToolSettings):
+    """The code tool: commands in a sandbox."""
 
     backend: Literal["local", "sandboxfusion"] = "local"
+    """`local` runs commands on this machine; `sandboxfusion` sends them to a server of that kind."""
     url: str | None = None
+    """The address of the `sandboxfusion` server, such as `http://sandbox.example:8080`."""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    workers: int = Field(default=2, ge=1, description="programs that run at once")
-    limits: Limits = Limits()
+    """`none` runs model-written commands bare: for a machine that is itself thrown away afterwards."""
+    workers: int = Field(default=2, gt=0)
+    """Commands run at once."""
+    timeout_s: float = Field(default=10.0, gt=0)
+    """Time limit of one command; past it the call is the policy's fault."""
+    memory_mb: int = Field(default=512, ge=64)
+    """Memory limit of one command."""
+    output_kb: int = Field(default=16, gt=0)
+    """Output kept of one command; the rest is cut and the record says so."""
 
     @model_validator(mode="after")
     def _backend_has_its_address(self) -> Self:
-        check_address(self.backend, self.url)
+        if self.backend == "sandboxfusion" and not (self.url or "").startswith(("http://", "https://")):
+            raise ValueError(f"the backend sandboxfusion needs the http address of its server in url, not {self.url!r}")
+        if self.backend != "sandboxfusion" and self.url is not None:
+            raise ValueError(f"url is the address of a sandboxfusion server, and the backend is {self.backend}")
         return self
 
-
-def check_address(backend: str, url: str | None) -> None:
-    """Raises ValueError for a server without an address, or an address that nothing would use."""
-    if backend == "sandboxfusion" and not (url or "").startswith(("http://", "https://")):
-        raise ValueError(f"the backend sandboxfusion needs the http address of its server in url, not {url!r}")
-    if backend != "sandboxfusion" and url is not None:
-        raise ValueError(f"url is the address of a sandboxfusion server, and the backend is {backend}")
+    @property
+    def limits(self) -> Limits:
+        """The bounds of one command; those without a key have one value for everybody."""
+        return Limits(
+            wall_s=self.timeout_s,
+            cpu_s=max(1, round(self.timeout_s)),
+            memory_mb=self.memory_mb,
+            output_bytes=self.output_kb * 1024,
+        )
 
 
 VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
-class AzureSettings(BaseModel):
-    """The Azure CLI: against the emulator, or, where a person allows it, reading one real resource group."""
+class AzureSettings(ToolSettings):
+    """The azure tool: one Azure CLI command a call, against Azurite (`make azure`); without it every call is an infra
+    fault."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    folder: Path = Field(default=Path(".azure-tools"), description="where make azure put the CLI and the emulator")
-    workers: int = Field(default=2, ge=1, description="commands that run at once")
-    wall_s: float = Field(default=60.0, gt=0, description="seconds from start to end of one command")
-    output_bytes: int = Field(default=16 * 1024, ge=1, description="kept of each of stdout and stderr; the rest is cut")
-    allow_live: bool = Field(default=False, description="run in the signed-in subscription instead of the emulator")
-    resource_group: str | None = Field(default=None, description="the one resource group that live commands may read")
+    folder: File = Path(".azure-tools")
+    """Where `make azure` put the Azure CLI and Azurite."""
+    workers: int = Field(default=2, gt=0)
+    """Commands run at once."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Time limit of one command; with `executors.queue_s` on top it is the call's deadline."""
+    output_kb: int = Field(default=16, gt=0)
+    """Output kept of one command; the rest is cut and the record says so."""
+    allow_live: bool = False
+    """Run in the subscription that this machine is signed in to, in place of Azurite: reading alone, in one group."""
+    resource_group: str | None = None
+    """The one resource group that live commands may name; it and `allow_live` are set together or not at all."""
 
     @model_validator(mode="after")
     def _live_needs_a_group(self) -> Self:
@@ -80,10 +99,4 @@ class ExecutorSettings(BaseModel):
         default=None, description="of a worker process; none: no endpoint, 0: any free port"
     )
     lease_s: float = Field(default=30.0, gt=0, description="after a worker's death its calls are free again")
-    web: WebSettings = WebSettings()
-    code: CodeSettings = CodeSettings()
-    azure: AzureSettings = AzureSettings()
-
-    def concurrency(self, tool: str) -> int:
-        """How many calls a tool's worker takes from its queue at once: what its executor can run at once."""
-        return {"code": self.code.workers, "azure": self.azure.workers}.get(tool, 8)
+    per_tool: Mapping[str, ToolSettings] = Field(default_factory=dict, description="where they are not the defaults")

@@ -18,8 +18,9 @@ from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.journal import Journal
 from callwright.envs.executors.presence import LEASE_S, Presence, presence_queue, present_workers
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.executors.tool_kind import Documents
 from callwright.envs.executors.worker_endpoint import WorkerEndpoint, WorkerMetrics
-from callwright.envs.executors.workers import Documents, Workers
+from callwright.envs.executors.workers import Workers
 from callwright.serving.protocol.values import Tool
 from callwright.serving.queues.broker import REWARD_QUEUE, Broker, command_queue
 

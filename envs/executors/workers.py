@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from callwright.envs.executors.azure import AzureExecutor
-from callwright.envs.executors.code import CodeExecutor
 from callwright.envs.executors.command_queue import CommandWorker
-from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.journal import Journal
+from callwright.envs.executors.registry import TOOLS
 from callwright.envs.executors.settings import ExecutorSettings
-from callwright.envs.executors.web import CorpusExecutor, search_executor
-from callwright.serving.errors import UserError
+from callwright.envs.executors.tool_kind import Documents, ToolSettings
 from callwright.serving.protocol.values import Tool
 from callwright.serving.queues.broker import Broker
 
 log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0  # an executor that takes longer to close is left behind, with a warning
-
-Documents = Iterable[Document | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +52,17 @@ class Workers:
     ) -> None:
         given = executors or {}
         self._journal = journal
+        own = {tool.name: _settings_of(tool.name, settings) for tool in tools}
         self._executors = {
-            tool.name: given[tool.name] if tool.name in given else _make(tool.name, settings, documents)
-            for tool in tools
+            name: given[name] if name in given else TOOLS[name].executor(section, documents)
+            for name, section in own.items()
         }
         self.workers = {
             tool.name: CommandWorker(
                 broker,
                 self._executors[tool.name],
                 tool,
-                concurrency=settings.concurrency(tool.name),
+                concurrency=own[tool.name].workers,
                 lease_s=settings.lease_s,
                 deadline_s=settings.deadline_s,
                 journal=journal,
@@ -128,24 +124,5 @@ class Workers:
             await self._journal.close()
 
 
-def _make(tool: str, settings: ExecutorSettings, documents: Documents | None) -> Executor:
-    if tool == "web":
-        web = settings.web
-        return CorpusExecutor(_corpus(settings, documents)) if web.backend == "corpus" else search_executor(web)
-    if tool == "code":
-        return CodeExecutor(settings.code)
-    if tool == "azure":
-        return AzureExecutor(settings.azure)
-    raise UserError(f"the tool {tool} has no executor")
-
-
-def _corpus(settings: ExecutorSettings, documents: Documents | None) -> Corpus:
-    path = settings.web.corpus
-    if documents is not None:
-        return Corpus.build(documents, path)
-    if path is None:
-        raise UserError("the tool web needs documents: set web.corpus to a collection's file")
-    try:
-        return Corpus.open(path)
-    except FileNotFoundError as error:
-        raise UserError(str(error)) from error
+def _settings_of(tool: str, settings: ExecutorSettings) -> ToolSettings:
+    return settings.per_tool[tool] if tool in settings.per_tool else TOOLS[tool].settings()

@@ -36,13 +36,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One ended rollout. ``solution`` is None where it gave no answer; ``rejections`` and ``violations`` are counts."""
+    """One ended rollout. ``solution`` is None where it gave no answer; ``rejections`` and ``violations`` are counts;
+    ``answered`` has, for each of the user's messages that was answered, how many calls had been made by then."""
 
     task: Task
     solution: str | None
     calls: tuple[CallRecord, ...] = ()
     rejections: int = 0
     violations: int = 0
+    answered: tuple[int, ...] = ()
 
     @property
     def finished(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from callwright.envs.rewards.calls import CallTool
 from callwright.envs.rewards.correct import is_correct
@@ -20,6 +21,7 @@ from callwright.serving.queues.reply import CallStatus
 DEFAULT: RewardFunction = Exact()
 MATH = Judge("callwright.envs.rewards.math_judge")
 BFCL = Judge("callwright.envs.rewards.bfcl_judge")
+SCENARIO = Judge("callwright.envs.rewards.bfcl_scenario")
 
 
 async def grade(evidence: Evidence, call: CallTool, *, function: RewardFunction = DEFAULT) -> Reward:
@@ -54,6 +56,10 @@ async def _equals(solution: str, task: Task) -> bool:
 async def _calls_fit(solution: str, functions: Functions) -> bool:
     """``solution`` is the JSON of the calls that were made."""
     calls = json.loads(solution)
+    if functions.judge == "names":
+        return [name for call in calls for name in call] == list(functions.accepted)
+    if functions.scenario is not None:
+        return await _judged(SCENARIO, {"turns": calls, "accepted": functions.accepted, **asdict(functions.scenario)})
     if not calls or not functions.accepted:
         return not calls and not functions.accepted
     asked = {"functions": functions.described, "accepted": functions.accepted, "category": functions.category}

@@ -44,6 +44,13 @@ class Judge:
 
         Raises JudgeBroken.
         """
+        return bool(await self.answer(question))
+
+    async def answer(self, question: Question) -> Any:
+        """What the judge says, JSON; None where it was late or fell, False where its own code failed.
+
+        Raises JudgeBroken.
+        """
         return await asyncio.to_thread(self._ask, question)
 
     def close(self) -> None:
@@ -51,7 +58,7 @@ class Judge:
         with self._lock:
             self._kill()
 
-    def _ask(self, question: Question) -> bool:
+    def _ask(self, question: Question) -> Any:
         with self._lock:
             process = self._started()
             assert process.stdin is not None
@@ -62,8 +69,8 @@ class Judge:
                 line = None
             if line is None:
                 self._kill()
-                return False
-            return bool(json.loads(line))
+                return None
+            return json.loads(line)
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
@@ -88,7 +95,7 @@ class Judge:
                     pipe.close()
 
 
-def serve_questions(verdict: Callable[[Question], bool]) -> None:
+def serve_questions(verdict: Callable[[Question], Any]) -> None:
     """The judge's own side: answer each line of standard input until it ends. What ``verdict`` raises is a no."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     # A library that prints must not answer for us.
@@ -97,11 +104,11 @@ def serve_questions(verdict: Callable[[Question], bool]) -> None:
     replies.write(_READY)
     for line in sys.stdin.buffer:
         try:
-            right = bool(verdict(json.loads(line)))
+            said = json.dumps(verdict(json.loads(line)))
         except Exception as error:  # the text of a model may break a library in any way
             print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr)
-            right = False
-        replies.write(b"true\n" if right else b"false\n")
+            said = "false"
+        replies.write(said.encode() + b"\n")
 
 
 def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:

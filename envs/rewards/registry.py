@@ -1,12 +1,12 @@
-"""The reward functions by name. A new one is one file and one line here."""
+"""The reward functions by name: the shipped ones, and those of a user's modules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from callwright.envs.registry import Registry
 from callwright.envs.rewards.exact import Exact
 from callwright.envs.rewards.format_gated import FormatGated
 from callwright.envs.rewards.otc import OTC
@@ -15,14 +15,17 @@ from callwright.envs.rewards.search_r1 import SearchR1
 from callwright.envs.rewards.toolrl import ToolRL
 from callwright.envs.rewards.torl import ToRL
 
-REWARDS: Mapping[str, type[RewardFunction]] = {
-    "exact": Exact,
-    "search_r1": SearchR1,
-    "torl": ToRL,
-    "toolrl": ToolRL,
-    "otc": OTC,
-    "format_gated": FormatGated,
-}
+REWARDS: Registry[type[RewardFunction]] = Registry(
+    "reward function",
+    {
+        "exact": Exact,
+        "search_r1": SearchR1,
+        "torl": ToRL,
+        "toolrl": ToolRL,
+        "otc": OTC,
+        "format_gated": FormatGated,
+    },
+)
 
 
 class RewardSpec(BaseModel):
@@ -37,7 +40,7 @@ class RewardSpec(BaseModel):
     def _known(self) -> Self:
         """Refuse an unknown function or weight here, in one line, not when the first rollout is graded."""
         if self.name not in REWARDS:
-            raise ValueError(f"no reward function {self.name}; there are {', '.join(REWARDS)}")
+            raise ValueError(REWARDS.missing(self.name))
         try:
             self.function()
         except ValidationError as error:

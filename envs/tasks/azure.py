@@ -43,6 +43,7 @@ class AzureFamily(Family[AzureDials]):
     """Base of the eight: wordings, and one method that drafts a row."""
 
     dials_type = AzureDials
+    tools = ("azure",)
     templates: ClassVar[Templates]
 
     @abstractmethod

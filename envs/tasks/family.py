@@ -117,9 +117,10 @@ class Draw:
 
 
 class Family(ABC, Generic[D]):
-    """A task family: typed dials, the evaluation slices it has, and one method that makes a row."""
+    """A task family: typed dials, the tools it may need, its evaluation slices, and one method that makes a row."""
 
     dials_type: ClassVar[type[Dials]]
+    tools: ClassVar[tuple[str, ...]] = ("web", "code")
     slices: ClassVar[frozenset[Slice]] = frozenset({"new_seeds", "unseen_template", "unseen_length"})
 
     def __init__(self, dials: D) -> None:

@@ -108,8 +108,10 @@ def build_suite(families: Mapping[str, FamilySpec], world: WorldSpec | None = No
     built: dict[str, Family[Any]] = {}
     for name, spec in families.items():
         kind = spec.kind or name
-        if kind not in FAMILIES or "/" in name:
-            raise ValueError(f"unknown task family {kind!r}; there are {', '.join(FAMILIES)}")
+        if kind not in FAMILIES:
+            raise ValueError(FAMILIES.missing(kind))
+        if "/" in name:
+            raise ValueError(f"a family's name has no slash: {name!r}")
         family = FAMILIES[kind]
         built[name] = family(family.dials_type.model_validate(spec.dials))
     weights = {name: spec.weight for name, spec in families.items()}

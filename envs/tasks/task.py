@@ -35,14 +35,28 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Scenario:
+    """Simulated services of bfcl-eval by the names of their classes, and what each of them begins with."""
+
+    id: str
+    classes: tuple[str, ...]
+    begins: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Functions:
-    """Functions that belong to one row and are recorded, never run: the calls are the answer. ``tools`` are what the
-    model is told; the judge reads ``described`` and ``accepted`` as the benchmark has them."""
+    """Functions that belong to one row: the calls are the answer. ``tools`` are what the model is told; the judge reads
+    ``described`` and ``accepted`` as the benchmark has them. Without a ``scenario`` calls are noted and never run.
+
+    ``ast``: calls and arguments, by bfcl-eval's checker. ``names``: ``accepted`` are the names called, in order.
+    ``scenario``: what the services hold and said after each of the user's messages, by bfcl-eval's checker."""
 
     tools: tuple[Tool, ...]
-    category: str
-    described: tuple[Mapping[str, Any], ...]
-    accepted: tuple[Mapping[str, Any], ...]
+    judge: Literal["ast", "names", "scenario"] = "ast"
+    category: str = ""
+    described: tuple[Mapping[str, Any], ...] = ()
+    accepted: tuple[Any, ...] = ()
+    scenario: Scenario | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,7 @@ class Task:
     row belongs to, ``train`` or ``benchmark``. ``scorer`` says how an answer without ``tests`` is compared; ``any`` is
     for tasks that are all deed: whatever it says, it says that it is done. ``grounded``: the last gold observation
     contains the answer. ``storage`` says what a storage account holds before, and what it must hold after, whatever
-    the answer.
+    the answer. ``followups`` are what the user says after each answer but the last.
     """
 
     key: str
@@ -73,3 +87,4 @@ class Task:
     program: Program | None = None
     functions: Functions | None = None
     storage: StorageGoal | None = None
+    followups: tuple[str, ...] = ()

@@ -154,11 +154,12 @@ async def test_no_secret_is_told(executor: AzureExecutor) -> None:
 
 
 async def test_output_is_cut_and_says_so() -> None:
-    executor = await started(output_bytes=300)
+    executor = await started(output_kb=1)
     try:
-        await said(executor, "a", CREATE)
+        for name in ("box", "box-two", "box-three", "box-four"):
+            await said(executor, "a", CREATE.replace("box", name))
         record = await said(executor, "a", "az storage container list --output json")
-        assert (record["status"], record["truncated"], len(record["stdout"])) == ("ok", True, 300)
+        assert (record["status"], record["truncated"], len(record["stdout"])) == ("ok", True, 1024)
     finally:
         await executor.close()
 
@@ -195,7 +196,7 @@ async def test_a_dead_azurite_is_our_fault_and_the_next_episode_has_a_new_one() 
 
 
 async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
-    executor = await started(wall_s=2.0)
+    executor = await started(timeout_s=2.0)
     try:
         await said(executor, "a", CREATE)
         os.kill(_azurite(executor), signal.SIGSTOP)
@@ -206,7 +207,7 @@ async def test_a_silent_azurite_is_our_fault_and_the_call_is_ended() -> None:
 
 
 async def test_the_time_limit_of_a_command_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = await started(wall_s=0.001)
+    executor = await started(timeout_s=0.001)
     monkeypatch.setattr(executor, "_answers", _yes)
     try:
         record = await said(executor, "a", LIST)

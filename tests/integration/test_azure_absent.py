@@ -56,7 +56,7 @@ async def test_without_azure_a_task_is_our_fault_not_the_policys(tmp_path: Path)
         {"azure_create": FamilySpec()}, WorldSpec(entities=300, eval_entities=100, long_entities=40), seed=3
     )
     task = suite.task("azure_create/train/check/0")
-    settings = ExecutorSettings(tools=("azure",), azure=AzureSettings(folder=tmp_path))
+    settings = ExecutorSettings(tools=("azure",), per_tool={"azure": AzureSettings(folder=tmp_path)})
     async with Executors(settings) as service:
         with service.episode() as call, pytest.raises(GradingFault, match="make azure"):
             await set_up(task, call)

@@ -47,6 +47,8 @@ def test_a_report_and_its_files(runs: Path) -> None:
     assert "direct: quickstart" in (folder / "report.md").read_text()
     board = lines(runs / "leaderboard.jsonl")
     assert [line["benchmark"] for line in board] == ["direct", "absent"]
+    assert [line["metric"] for line in board] == ["accuracy", "accuracy"]
+    assert (board[0]["infra_fault_rate"], board[0]["flip_rate"]) == (0.0, None)
     assert cli.run(["trace", str(folder), "--limit", "1"]) == 0
 
 
@@ -63,7 +65,9 @@ def test_an_interrupted_run_keeps_its_rows(runs: Path) -> None:
     journal = "".join(json.dumps(row) + "\n" for row in rows[:5]) + json.dumps(rows[5])[:40]
     (folder / "tools.journal").write_text(journal)
     done.unlink()
-    assert evaluate(runs, "deterministic=false")["success"] == first["success"]
+    again = evaluate(runs, "deterministic=false")
+    assert again["success"] == first["success"]
+    assert again["rerun"] is None  # the rest of a run is no second one
     resumed = lines(done)
     assert [row["key"] for row in resumed] == [row["key"] for row in rows]
     assert resumed[0]["seconds"] == 12345.0

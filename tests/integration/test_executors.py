@@ -17,7 +17,6 @@ from callwright.envs.executors.corpus import Corpus, Document
 from callwright.envs.executors.executor import Executor, ExecutorUnavailable, Record
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, CodeSettings, ExecutorSettings
-from callwright.envs.executors.web import WebSettings
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.tools import AZURE, WEB
 from callwright.serving.protocol.values import ToolCall
@@ -99,7 +98,8 @@ BODY = b'{"type":"web","q":"x","k":1}'
 @pytest.fixture
 async def executors() -> AsyncIterator[Executors]:
     nowhere = AzureSettings(folder=Path("no-such-folder"))
-    settings = ExecutorSettings(tools=("web", "code", "azure"), code=CodeSettings(workers=1), azure=nowhere)
+    per_tool = {"code": CodeSettings(workers=1), "azure": nowhere}
+    settings = ExecutorSettings(tools=("web", "code", "azure"), per_tool=per_tool)
     try:
         async with Executors(settings, documents=DOCUMENTS) as made:
             yield made
@@ -309,9 +309,7 @@ async def test_a_failed_start_closes_what_had_started() -> None:
     assert first.closed
 
 
-@pytest.mark.parametrize(
-    "settings", [ExecutorSettings(tools=("web",)), ExecutorSettings(tools=("telepathy",), web=WebSettings())]
-)
+@pytest.mark.parametrize("settings", [ExecutorSettings(tools=("web",)), ExecutorSettings(tools=("telepathy",))])
 async def test_settings_that_cannot_work_are_the_users(settings: ExecutorSettings) -> None:
     with pytest.raises(UserError):
         Executors(settings)

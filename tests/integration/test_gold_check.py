@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 from services import running
 
-from callwright.envs.executors.sandbox import Limits
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.envs.rewards import gold_check, solves
@@ -37,7 +36,7 @@ def suite() -> TaskSuite:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executors(suite: TaskSuite) -> AsyncIterator[Executors]:
     # What loops for ever ends by its processor time; the wall clock is the busy machine's, and generous.
-    settings = ExecutorSettings(code=CodeSettings(limits=Limits(wall_s=60, cpu_s=3)), timeout_s=120, deadline_s=90)
+    settings = ExecutorSettings(per_tool={"code": CodeSettings(timeout_s=60)}, timeout_s=120, deadline_s=90)
     service = Executors(settings, documents=suite.documents())
     async with running(service):
         yield service

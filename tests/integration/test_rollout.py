@@ -31,7 +31,8 @@ from callwright.training.experts import ScriptedEngine, call, solution
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), azure=AzureSettings(folder=Path("no-such-folder")))
+NOWHERE = AzureSettings(folder=Path("no-such-folder"))
+SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), per_tool={"azure": NOWHERE})
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK."), ("GHJK", "the code of GHJK is 481."), ("LMNP", "nothing here.")]
 FIRST, SECOND = Step("web", {"q": "BCDF", "k": 1}), Step("web", {"q": "GHJK", "k": 1})
 TASK = Task("t/0", "lookup", "code of the owner of BCDF?", "481", plan=(FIRST, SECOND))
@@ -113,9 +114,9 @@ def policy_of(tiny: Loaded, turns: list[str], engine: type[ScriptedEngine] = Scr
 
 
 async def play(policy: Policy, service: Executors, budgets: Budgets = BUDGETS, **options: Any) -> Rollout:
-    options = {"key": 1, "session": "s", "grader": grade, **options}
-    grader = options.pop("grader")
-    done = await rollout(TASK, policy, service.call, grader, budgets, **options)
+    options = {"key": 1, "session": "s", "grader": grade, "task": TASK, **options}
+    grader, task = options.pop("grader"), options.pop("task")
+    done = await rollout(task, policy, service.call, grader, budgets, **options)
     assert isinstance(policy.engine, Recorder)
     assert policy.engine.released == [options["session"]]
     assert_exact(done, policy.engine)
@@ -162,6 +163,23 @@ async def test_a_chain_of_searches_ends_scored(tiny: Loaded, executors: Executor
     assert kinds[-2:] == [EventType.END, EventType.METRIC]
     assert kinds.count(EventType.RESULT) == 2
     assert json.loads(done.calls[1].record)["results"][0]["title"] == "GHJK"
+
+
+async def test_the_user_speaks_on_after_an_answer(tiny: Loaded, executors: Executors) -> None:
+    task = replace(TASK, question="who?", followups=("<solution>what is the code of GHJK?",))
+    policy = policy_of(tiny, [call(FIRST), solution("GHJK"), call(SECOND), solution("481")])
+    done = await play(policy, executors, task=task)
+    assert (done.outcome, done.success, done.solution) == (Outcome.SCORED, True, "481")
+    assert done.answered == [1, 2] == list(done.evidence.answered)
+    told = given_texts(done, tiny)[1]
+    assert "what is the code of GHJK?" in told
+    assert tiny.codec.tokenizer.convert_tokens_to_ids("<solution>") not in done.trajectory.segments[4].ids
+    assert [event.content for event in done.events if event.type is EventType.USER] == ["who?", *task.followups]
+    cut = await play(policy_of(tiny, [solution("GHJK"), MALFORMED, MALFORMED]), executors, task=task)
+    assert (cut.outcome, cut.solution) == (Outcome.POLICY_FAULT, None)
+    small = Budgets(context=len(policy.prompt_ids("who?")) + len(tiny.codec.markers(solution("GHJK"))) + 2)
+    spent = await play(policy_of(tiny, [solution("GHJK")]), executors, small, task=task)
+    assert (spent.outcome, spent.trajectory.cause) == (Outcome.POLICY_FAULT, "the context budget is spent")
 
 
 async def test_a_command_runs_in_the_sandbox(tiny: Loaded, executors: Executors) -> None:

@@ -27,7 +27,8 @@ from callwright.training.experts import Habits, ScriptedEngine, call, script, so
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), azure=AzureSettings(folder=Path("no-such-folder")))
+NOWHERE = AzureSettings(folder=Path("no-such-folder"))
+SETTINGS = ExecutorSettings(tools=("web", "code", "azure"), per_tool={"azure": NOWHERE})
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK."), ("GHJK", "the code of GHJK is 481."), ("LMNP", "nothing here.")]
 SEARCH, LAST = Step("web", {"q": "BCDF", "k": 1}), Step("web", {"q": "GHJK", "k": 1})
 COMPUTE = Step("code", {"code_command": "python3 -c 'print(\"</execute></tool_call>\", 6*7)'"})

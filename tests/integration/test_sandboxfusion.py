@@ -18,6 +18,7 @@ from callwright.envs.executors import sandboxfusion
 from callwright.envs.executors.code import CodeExecutor
 from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.sandbox import Limits
+from callwright.envs.executors.sandboxfusion import SandboxFusion
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import CodeSettings, ExecutorSettings
 from callwright.serving.protocol.values import ToolCall
@@ -28,6 +29,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LIMITS = Limits(wall_s=3, memory_mb=256, output_bytes=1000, flood_bytes=5000)
 Request = dict[str, Any]
+
+
+def executor_of(url: str) -> CodeExecutor:
+    return CodeExecutor(CodeSettings(backend="sandboxfusion", url=url), SandboxFusion(url, 2, LIMITS))
 
 
 class Server:
@@ -95,8 +100,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 async def executors(server: Server) -> AsyncIterator[Executors]:
     """The whole way: dispatcher, queue, worker, executor, HTTP."""
-    code = CodeSettings(backend="sandboxfusion", url=server.url, workers=2, limits=LIMITS)
-    async with Executors(ExecutorSettings(tools=("code",), code=code)) as made:
+    async with Executors(ExecutorSettings(tools=("code",)), executors={"code": executor_of(server.url)}) as made:
         yield made
 
 
@@ -267,7 +271,7 @@ async def test_a_fault_that_every_program_has_is_ours(server: Server, executors:
 async def test_a_server_that_is_not_there_is_told_at_start(server: Server) -> None:
     url = server.url
     server.close()
-    executor = CodeExecutor(CodeSettings(backend="sandboxfusion", url=url, limits=LIMITS))
+    executor = executor_of(url)
     with pytest.raises(ExecutorUnavailable, match=rf"^{url}/run_code: ConnectionRefusedError"):
         await executor.start()
     await executor.close()
@@ -277,7 +281,7 @@ async def test_a_server_that_runs_nothing_is_told_at_start(server: Server) -> No
     server.fail = lambda handler, _: (
         say(handler, {"status": "Success", "run_result": {"status": "Finished", "return_code": 0}}) or True
     )
-    executor = CodeExecutor(CodeSettings(backend="sandboxfusion", url=server.url + "/", limits=LIMITS))
+    executor = executor_of(server.url + "/")
     with pytest.raises(ExecutorUnavailable, match="does not run a plain program"):
         await executor.start()
     await executor.close()

@@ -102,7 +102,7 @@ async def test_no_hit_is_ok_and_empty(backend: str) -> None:
 
 async def test_it_answers_through_the_queues_like_the_corpus() -> None:
     async with serving(says(ANSWERS["searxng"])) as server:
-        config = ExecutorSettings(tools=("web",), web=settings(server.url))
+        config = ExecutorSettings(tools=("web",), per_tool={"web": settings(server.url)})
         async with Executors(config) as executors:
             reply = await executors.call(search())
             assert executors.health()[0].executor == "web/searxng"
@@ -339,7 +339,7 @@ async def test_a_planted_secret_is_in_no_record_log_cache_or_repr(
     for handler in handlers:
         async with serving(handler) as server:
             web = settings(server.url, backend, cache="read-write", cache_file=path)
-            async with Executors(ExecutorSettings(tools=("web",), web=web)) as executors:
+            async with Executors(ExecutorSettings(tools=("web",), per_tool={"web": web})) as executors:
                 reply = await executors.call(search())
                 records.append(reply)
             assert any(SECRET in value for value in server.requests[0].headers.values())

@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
+from callwright.envs.rewards.grade import solves
 from callwright.envs.tasks.benchmarks.benchmark import load_tasks
 from callwright.envs.tasks.benchmarks.registry import BENCHMARKS
 from callwright.envs.tasks.benchmarks.rows import Choice, answerable, open_rows, read_documents
 from callwright.envs.tasks.task import Task
 from callwright.envs.tasks.world import WorldSpec
 from callwright.serving.errors import UserError
+from callwright.serving.protocol.values import ToolCall
+from callwright.serving.queues.reply import Reply
 
 pytestmark = pytest.mark.unit
 
 SAMPLED = {
     **{"gsm8k": 200, "math500": 200, "nq": 200, "hotpotqa": 200, "2wiki": 200, "musique": 200, "bamboogle": 125},
-    **{"humaneval": 164, "mbpp": 200, "bfcl": 200},
+    **{"humaneval": 164, "mbpp": 200, "bfcl": 200, "azure_choice": 200},
 }
 
 
@@ -85,7 +88,7 @@ def test_a_row_of_the_hub_becomes_the_same_task(name: str, hub_row: dict[str, An
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS.values(), ids=BENCHMARKS)
 def test_a_benchmark_declares_what_it_is(benchmark: Any) -> None:
-    assert benchmark.hub.id.count("/") == 1 if benchmark.hub else benchmark.package_rows
+    assert benchmark.hub.id.count("/") == 1 if benchmark.hub else benchmark.package_rows or benchmark.sample
     assert benchmark.licence
     assert "{question}" in benchmark.prompt
     assert set(benchmark.tools) <= {"web", "code"}
@@ -122,6 +125,38 @@ def test_a_task_family_is_a_benchmark_too() -> None:
     rows = open_rows("lookup", choice(limit=5))
     assert [task.slice for task in rows.tasks] == ["new_seeds"] * 5
     assert rows.documents
+
+
+def test_the_azure_families_are_one_benchmark() -> None:
+    rows = open_rows("azure", choice(limit=16))
+    assert rows.tools == ("azure",)
+    assert len({task.family for task in rows.tasks}) == 8
+    assert all(task.storage for task in rows.tasks)
+
+
+def test_an_azure_prompt_offers_its_tool_among_others(tmp_path: Path) -> None:
+    prompts = [("storage", "storage_blob_get"), ("storage", "storage_account_get"), ("acr", "acr_list")]
+    prompts += [(f"service{n}", f"service{n}_get") for n in range(30)]
+    rows = [{"id": name, "question": "Do it", "answer": name, "meta": {"namespace": space}} for space, name in prompts]
+    tasks = load_tasks(BENCHMARKS["azure_choice"], write_rows(tmp_path / "rows.jsonl", *rows))
+    for task, (_, name) in zip(tasks, prompts, strict=True):
+        assert task.functions is not None
+        offered = [tool.name for tool in task.functions.tools]
+        assert name in offered
+        assert len(offered) == len(set(offered)) in (16, 17)
+    assert load_tasks(BENCHMARKS["azure_choice"], tmp_path / "rows.jsonl", limit=2) == tasks[:2]
+
+
+async def test_only_the_one_right_tool_is_right(tmp_path: Path) -> None:
+    rows = [{"id": n, "question": "Do it", "answer": n, "meta": {"namespace": "a"}} for n in ("a_get", "a_list")]
+    task, _ = load_tasks(BENCHMARKS["azure_choice"], write_rows(tmp_path / "rows.jsonl", *rows))
+
+    async def no_call(call: ToolCall) -> Reply:
+        raise AssertionError("nothing runs")
+
+    assert await solves(task, task.answer, no_call)
+    for wrong in ('[{"a_list": {}}]', '[{"a_get": {}}, {"a_list": {}}]', "[]", ""):
+        assert not await solves(task, wrong, no_call)
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from callwright.envs.benchmark_report import counted, rerun, summarise
 from callwright.envs.rewards.math_answer import one_answer
 from callwright.envs.rewards.qa import squad_exact, squad_f1, squad_normalise
 from callwright.envs.statistics import mcnemar, mean, most_voted, proportion
-from callwright.envs.tasks.task import Task
+from callwright.envs.tasks.task import Functions, Task
 
 pytestmark = pytest.mark.unit
 
@@ -117,6 +118,9 @@ def test_several_samples_give_pass_and_majority() -> None:
     assert report["metric"]["exact_match"]["method"] == "bootstrap"
     assert report["pass_at_k"] == {"1": pytest.approx(0.25), "2": pytest.approx(0.5), "4": 1.0}
     assert report["maj_at_k"] == {"4": 0.5}
+    # Where calls are judged, equal words say nothing.
+    calls = {key: replace(task, functions=Functions(())) for key, task in TASKS.items()}
+    assert summarise(rows, calls, "accuracy", ())["maj_at_k"] == {}
 
 
 def test_a_rerun_says_what_flipped() -> None:

@@ -50,7 +50,7 @@ def test_help_loads_no_torch(verb: str) -> None:
         (["trace", sys.executable], "no event store"),
         (["trace", sys.executable, "--step", "3"], "conversations, not rollouts"),
         (["worker"], "callwright worker --help"),
-        (["worker", "nosuch"], "there is no tool nosuch; there are web, code, azure"),
+        (["worker", "nosuch"], "no tool nosuch; there are web, code, azure"),
         (["worker", "web"], "set executors.broker=sqlite"),
         (["queues"], "set executors.broker=sqlite"),
         (["view", "missing"], "no traces"),

@@ -65,7 +65,7 @@ def test_a_connection_string_in_the_place_of_its_variables_name_is_not_repeated(
         ("engine.zzz=3", "there are kind, max_batch"),
         ("executors.broker=rabbit", "'memory', 'sqlite' or 'servicebus'"),
         ("executors.external=[code]", "set executors.broker=sqlite"),
-        ("executors.external=[fly]", "there is no tool fly; there are web, code, azure"),
+        ("executors.external=[fly]", "no tool fly; there are web, code, azure"),
         ("executors.health_port=70000", "less than or equal to 65535"),
         ("grpo.steps=many", "grpo.steps should be a valid integer"),
         ("grpo.steps=true", "not True"),

@@ -81,7 +81,8 @@ from callwright.envs.executors.web import WebSettings
 from callwright.serving.errors import UserError
 Executors(ExecutorSettings(tools=("web",)), documents=[("a", "b")])
 try:
-    Executors(ExecutorSettings(tools=("web",), web=WebSettings(backend="searxng", url="http://127.0.0.1:1")))
+    web = WebSettings(backend="searxng", url="http://127.0.0.1:1")
+    Executors(ExecutorSettings(tools=("web",), per_tool={"web": web}))
 except UserError as error:
     print(error)
 """

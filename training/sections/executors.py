@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
-from callwright.envs.executors.settings import VARIABLE_NAME, check_address
+from callwright.envs.executors.registry import TOOLS
+from callwright.envs.executors.settings import VARIABLE_NAME, AzureSettings, CodeSettings
+from callwright.envs.executors.tool_kind import ToolSettings
 from callwright.envs.executors.web.settings import WebSettings
-from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.training.sections.base import Names, Positive, Seconds, Section
-
-KNOWN_TOOLS = tuple(tool.name for tool in DEFAULT_TOOLS)
-
-
-class Code(Section):
-    """The code tool: commands in a sandbox."""
-
-    backend: Literal["local", "sandboxfusion"] = "local"
-    """`local` runs commands on this machine; `sandboxfusion` sends them to a server of that kind."""
-    url: str | None = None
-    """The address of the `sandboxfusion` server, such as `http://sandbox.example:8080`."""
-    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    """`none` runs model-written commands bare: for a machine that is itself thrown away afterwards."""
-    workers: Positive = 2
-    """Commands run at once."""
-    timeout_s: Seconds = 10.0
-    """Time limit of one command; past it the call is the policy's fault."""
-    memory_mb: Positive = 512
-    """Memory limit of one command."""
-    output_kb: Positive = 16
-    """Output kept of one command; the rest is cut and the record says so."""
-
-    @model_validator(mode="after")
-    def _backend_has_its_address(self) -> Self:
-        check_address(self.backend, self.url)
-        return self
-
-
-class Azure(Section):
-    """The azure tool: one Azure CLI command a call, against Azurite (`make azure`); without it every call is an infra
-    fault."""
-
-    folder: str = ".azure-tools"
-    """Where `make azure` put the Azure CLI and Azurite."""
-    workers: Positive = 2
-    """Commands run at once."""
-    timeout_s: Seconds = 60.0
-    """Time limit of one command; with `executors.queue_s` on top it is the call's deadline."""
-    output_kb: Positive = 16
-    """Output kept of one command; the rest is cut and the record says so."""
-    allow_live: bool = False
-    """Run in the subscription that this machine is signed in to, in place of Azurite: reading alone, in one group."""
-    resource_group: str | None = None
-    """The one resource group that live commands may name; it and `allow_live` are set together or not at all."""
-
-    @model_validator(mode="after")
-    def _live_needs_a_group(self) -> Self:
-        """Refuse half of the two, as the executor would."""
-        if self.allow_live != (self.resource_group is not None):
-            raise ValueError("allow_live and resource_group go together: set both, or neither")
-        return self
 
 
 class Executors(Section):
-    """What runs the calls, one section a tool."""
+    """What runs the calls, one section a tool, those of a module in `plugins` among them (`workers`, `timeout_s`)."""
+
+    # The sections of other tools than the shipped ones; ``_sections_of_other_tools`` lets nothing else in.
+    model_config = ConfigDict(extra="allow")
 
     lanes: Positive = 64
     """Unanswered calls of one tool at once; more wait for a lane."""
@@ -87,14 +40,32 @@ class Executors(Section):
     health_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """Port of a worker process for /healthz and /metrics, on 127.0.0.1; 0 takes any free one, null has none."""
     web: WebSettings = WebSettings()
-    code: Code = Code()
-    azure: Azure = Azure()
+    code: CodeSettings = CodeSettings()
+    azure: AzureSettings = AzureSettings()
+
+    def of(self, tool: str) -> ToolSettings:
+        """The section of a tool; its defaults where the config has none."""
+        section: ToolSettings = getattr(self, tool, None) or TOOLS[tool].settings()
+        return section
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sections_of_other_tools(cls, data: Any) -> Any:
+        """Read them as declared fields are read: by their tools' own settings, and closed to unknown names."""
+        if not isinstance(data, dict):
+            return data
+        others: dict[str, Any] = {
+            name: (kind.settings, kind.settings()) for name, kind in TOOLS.items() if name not in cls.model_fields
+        }
+        given = {name: value for name, value in data.items() if name not in cls.model_fields}
+        read = create_model("OtherTools", __base__=Section, **others).model_validate(given)
+        return {**data, **{name: getattr(read, name) for name in others}}
 
     @model_validator(mode="after")
     def _external_workers_can_be_reached(self) -> Self:
         for name in self.external:
-            if name not in KNOWN_TOOLS:
-                raise ValueError(f"external: there is no tool {name}; there are {', '.join(KNOWN_TOOLS)}")
+            if name not in TOOLS:
+                raise ValueError(f"external: {TOOLS.missing(name)}")
         if self.external and self.broker == "memory":
             raise ValueError("external workers need a broker that processes share: set executors.broker=sqlite")
         return self

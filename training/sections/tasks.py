@@ -27,7 +27,7 @@ class Tasks(Section):
         for name, spec in self.families.items():
             kind = spec.kind or name
             if kind not in FAMILIES:
-                raise ValueError(f"families.{name}: no task family {kind}; there are {', '.join(FAMILIES)}")
+                raise ValueError(f"families.{name}: {FAMILIES.missing(kind)}")
             dials = FAMILIES[kind].dials_type
             try:
                 dials.model_validate(spec.dials)

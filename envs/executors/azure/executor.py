@@ -93,7 +93,7 @@ class AzureExecutor:
         """Whether the emulator is well: otherwise a command's time limit is not the model's doing."""
         if self._settings.allow_live:
             return True
-        probe = Command("az", ("storage", "container", "list"), WARM_ACCOUNT, self._settings.wall_s, 1024)
+        probe = Command("az", ("storage", "container", "list"), WARM_ACCOUNT, self._settings.timeout_s, 1024)
         return not (await cli.run(probe)).limit
 
     def _models(self, text: str) -> Command:
@@ -101,13 +101,13 @@ class AzureExecutor:
         settings = self._settings
         group = settings.resource_group
         argv = read_command(text) if group is None else read_command(text, LIVE, group)
-        return Command("az", argv, "", settings.wall_s, settings.output_bytes)
+        return Command("az", argv, "", settings.timeout_s, settings.output_kb * 1024)
 
     def _housework(self, own: Housekeeping) -> Command:
         if self._settings.allow_live:
             raise Refused("a real subscription is neither filled nor read as a whole")
         argv = (own.seed,) if own.do == "fill" else ()
-        return Command(own.do, argv, "", self._settings.wall_s, STATE_BYTES)
+        return Command(own.do, argv, "", self._settings.timeout_s, STATE_BYTES)
 
     async def _open(self, lane: str, installation: Installation, token: str = "") -> Space:
         """A new episode's space: the next account that nobody had."""

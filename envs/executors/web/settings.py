@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+from pydantic import Field, PlainSerializer, field_validator, model_validator
 
+from callwright.envs.executors.tool_kind import ToolSettings
 from callwright.envs.executors.web.backends import BACKENDS
 
 BackendName = Literal["corpus", "searxng", "brave", "serper", "tavily", "retriever"]
@@ -16,10 +17,8 @@ File = Annotated[Path, Field(strict=False), PlainSerializer(str)]  # text in YAM
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
-class WebSettings(BaseModel):
+class WebSettings(ToolSettings):
     """The web tool: search in a document collection, or through a search service (docs/web.md)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     backend: BackendName = "corpus"
     """What is searched: a local collection, or a service. `retriever` is a Search-R1 retrieval server."""

@@ -7,7 +7,7 @@ the source; a benchmark's tools, prompt, scorer, metric and licence stand in its
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,11 +34,12 @@ class Benchmark:
     """One benchmark. ``metric`` names what ``Task.scorer`` decides, and the share of right rows is its value;
     ``means`` are further metrics by name, of which a report gives the mean. ``hub_row`` turns row ``index`` of the hub
     into the common shape. ``package_rows`` are the rows of a set that no hub has, but the package that scores it.
-    ``sample`` is its file's name in a folder of samples, and ``needs`` the module that its scorer imports."""
+    ``sample`` is its file's name in a folder of samples, None where there is none; ``needs`` is the module that its
+    scorer imports. ``together`` completes rows that take something from the others of their set."""
 
     name: str
     hub: Hub | None
-    sample: str
+    sample: str | None
     licence: str
     tools: tuple[str, ...]
     prompt: str
@@ -48,6 +49,7 @@ class Benchmark:
     means: tuple[str, ...] = ()
     needs: str | None = None
     package_rows: Callable[[], Iterator[Row]] | None = None
+    together: Callable[[Sequence[Row]], Iterator[Row]] | None = None
 
     @property
     def searches(self) -> bool:
@@ -58,7 +60,10 @@ class Benchmark:
 def load_tasks(benchmark: Benchmark, rows: Path | None = None, limit: int | None = None) -> list[Task]:
     """The first ``limit`` rows as tasks, from ``rows`` (a JSONL file, or a folder that has the benchmark's sample) or
     from the hub. Raises UserError."""
-    found = _full_set(benchmark) if rows is None else file_rows(_file(benchmark, rows))
+    path = None if rows is None else _file(benchmark, rows)
+    found = _full_set(benchmark) if path is None else file_rows(path)
+    if benchmark.together is not None:
+        found = benchmark.together(list(found))
     return [benchmark.task(row) for row in islice(found, limit)]
 
 
@@ -112,8 +117,11 @@ def _full_set(benchmark: Benchmark) -> Iterator[Row]:
     return benchmark.package_rows()
 
 
-def _file(benchmark: Benchmark, rows: Path) -> Path:
-    path = rows / benchmark.sample if rows.is_dir() else rows
+def _file(benchmark: Benchmark, rows: Path) -> Path | None:
+    """The file to read; None where a folder of samples was named and the benchmark has none, only its package."""
+    if rows.is_dir() and benchmark.sample is None:
+        return None
+    path = rows / str(benchmark.sample) if rows.is_dir() else rows
     if not path.is_file():
         raise UserError(f"{benchmark.name}: no file {path}; rows= names a JSONL file, or a folder of samples")
     return path

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark, Row, asked
+from callwright.envs.tasks.benchmarks.bfcl_package import data_folder, lines_of, tool_name, tool_of
 from callwright.envs.tasks.task import Functions, Task
-from callwright.serving.protocol.values import Tool
 
 CATEGORIES = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
-_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 
 
 def _task(row: Row) -> Task:
@@ -31,35 +29,12 @@ def _task(row: Row) -> Task:
         scorer="calls",
         grounded=False,
         functions=Functions(
-            tools=tuple(map(_tool, meta["functions"])),
+            tools=tuple(map(tool_of, meta["functions"])),
             category=meta["category"],
             described=tuple(meta["functions"]),
             accepted=tuple(row["answer"]),
         ),
     )
-
-
-def tool_name(name: str) -> str:
-    """The name that a model is told."""
-    return name.replace(".", "_")
-
-
-def _tool(function: Mapping[str, Any]) -> Tool:
-    schema = {**_schema(function["parameters"]), "additionalProperties": False}
-    return Tool(tool_name(function["name"]), function["description"], schema)
-
-
-def _schema(described: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON Schema of a type as BFCL describes it, which has names of its own for some."""
-    kind = _TYPES.get(described["type"], described["type"])
-    schema: dict[str, Any] = {key: described[key] for key in ("description", "enum", "required") if key in described}
-    if kind is not None:
-        schema["type"] = kind
-    if isinstance(described.get("properties"), Mapping):
-        schema["properties"] = {name: _schema(inner) for name, inner in described["properties"].items()}
-    if isinstance(described.get("items"), Mapping):
-        schema["items"] = _schema(described["items"])
-    return schema
 
 
 def _gold_call(accepted: Mapping[str, Any], needed: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -81,19 +56,15 @@ def _first(values: Sequence[Any]) -> Any:
 
 def _package_rows() -> Iterator[Row]:
     """The rows that the package ships."""
-    data = files("bfcl_eval") / "data"
+    data = data_folder()
     for category in CATEGORIES:
         name = f"BFCL_v4_{category}.json"
         answers = data / "possible_answer" / name
-        gold = {row["id"]: row["ground_truth"] for row in _lines(answers)} if answers.is_file() else {}
-        for row in _lines(data / name):
+        gold = {row["id"]: row["ground_truth"] for row in lines_of(answers)} if answers.is_file() else {}
+        for row in lines_of(data / name):
             meta = {"category": category, "functions": row["function"]}
             question = row["question"][0][-1]["content"]
             yield {"id": row["id"], "question": question, "answer": gold.get(row["id"], []), "meta": meta}
-
-
-def _lines(path: Any) -> Iterator[Row]:
-    yield from (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
 
 
 BFCL = Benchmark(

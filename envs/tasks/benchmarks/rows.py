@@ -14,7 +14,7 @@ from pathlib import Path
 from callwright.envs.rewards.qa import squad_normalise
 from callwright.envs.tasks.benchmarks.benchmark import Benchmark, Metric, json_lines, load_tasks
 from callwright.envs.tasks.benchmarks.registry import get_benchmark
-from callwright.envs.tasks.registry import FAMILIES
+from callwright.envs.tasks.registry import FAMILIES, MIXES
 from callwright.envs.tasks.suite import FamilySpec, build_suite
 from callwright.envs.tasks.task import Task
 from callwright.envs.tasks.world import WorldSpec
@@ -61,7 +61,7 @@ class Choice:
 
 def open_rows(name: str, choice: Choice) -> Rows:
     """The rows of a benchmark or of a task family. Raises UserError."""
-    if name in choice.families or name in FAMILIES:
+    if name in choice.families or name in FAMILIES or name in MIXES:
         return _family_rows(name, choice)
     benchmark = get_benchmark(name)
     if benchmark.needs and find_spec(benchmark.needs) is None:
@@ -114,18 +114,20 @@ def _rows(
 
 
 def _source(benchmark: Benchmark, choice: Choice) -> str:
-    if choice.path is not None:
-        return benchmark.sample if choice.path.is_dir() else choice.path.name
+    if choice.path is not None and choice.path.is_file():
+        return choice.path.name
+    if choice.path is not None and benchmark.sample:
+        return benchmark.sample
     return benchmark.hub.id if benchmark.hub else str(benchmark.needs)
 
 
 def _family_rows(name: str, choice: Choice) -> Rows:
-    spec = choice.families.get(name, FamilySpec())
-    suite = build_suite({name: spec}, choice.world, choice.seed)
+    specs = {each: choice.families.get(each, FamilySpec()) for each in MIXES.get(name, (name,))}
+    suite = build_suite(specs, choice.world, choice.seed)
     return Rows(
         name=name,
         tasks=tuple(suite.evaluation("new_seeds", choice.limit or FAMILY_ROWS)),
-        tools=("web", "code"),
+        tools=tuple(dict.fromkeys(tool for family in suite.families.values() for tool in family.tools)),
         metric="accuracy",
         means=(),
         licence="generated",
