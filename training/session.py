@@ -22,6 +22,7 @@ from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.constraint import Grammars
 from callwright.serving.engines.engine import Sampling, require_exact
 from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
@@ -66,6 +67,7 @@ class Session:
             rows=engine.max_batch,
             context=engine.max_context,
             barrier=self.config.deterministic,
+            grammars=Grammars(loaded.codec),
         )
         self._serve(serving, loaded.codec)
 
@@ -93,7 +95,7 @@ class Session:
         return self.engine
 
     def policy(self, temperature: float) -> Policy:
-        """The served model as a policy, with this config's dialect, tools and prompt."""
+        """The served model as a policy, with this config's dialect, tools, prompt and decoding. Raises UserError."""
         if self.engine is None or self.codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
@@ -103,6 +105,7 @@ class Session:
             self.config.dialect,
             Sampling(temperature),
             self.config.system_prompt == "full",
+            self.config.decoding == "grammar",
         )
 
     def episode(self) -> AbstractContextManager[CallTool]:
