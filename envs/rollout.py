@@ -17,10 +17,11 @@ from callwright.envs.rewards import CallRecord, CallTool, Evidence, GradingFault
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
 from callwright.serving.engines.codec import Codec
-from callwright.serving.engines.engine import Engine, EngineError, Sampling
+from callwright.serving.engines.engine import Engine, EngineError, Sampling, require_constraint
 from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
 from callwright.serving.protocol.dialects import get_dialect
 from callwright.serving.protocol.events import Spent, metric
+from callwright.serving.protocol.grammar import Form
 from callwright.serving.protocol.values import new_call_id
 from callwright.serving.queues.reply import CallStatus, Reply
 from callwright.serving.turn import OnEvent, Turn, turn
@@ -34,7 +35,11 @@ class Grader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that turns a context into a turn: the engine, the tokenizer, the dialect and the declared tools."""
+    """Everything that turns a context into a turn: the engine, the tokenizer, the dialect and the declared tools.
+
+    ``constrained``: each turn is held to the dialect's grammar for these tools. Raises UserError where the engine
+    cannot.
+    """
 
     engine: Engine
     codec: Codec
@@ -42,6 +47,20 @@ class Policy:
     dialect: str = "tags"
     sampling: Sampling = field(default_factory=Sampling)
     system_prompt: bool = True
+    constrained: bool = False
+
+    def __post_init__(self) -> None:
+        if self.constrained:
+            require_constraint(type(self.engine))
+
+    def grammar(self, prefill: str = "") -> str | None:
+        """What a turn behind ``prefill``, nothing or the answer's opener, is held to; None where it is free."""
+        if not self.constrained:
+            return None
+        dialect = get_dialect(self.dialect)
+        if prefill not in ("", dialect.answer_open):
+            raise ValueError(f"no grammar goes on from {prefill!r}")
+        return dialect.grammar(self.tools, Form(opened=bool(prefill)))
 
     def prompt_ids(self, question: str) -> list[int]:
         """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer
@@ -243,6 +262,7 @@ class _Loop:
             key=self.key,
             session=self.session,
             on_event=self.on_event,
+            grammar=policy.grammar(prefill),
         )
         completion = taken.completion
         for span in completion.spans():

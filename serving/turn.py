@@ -69,11 +69,12 @@ async def turn(
     key: int,
     session: str,
     on_event: OnEvent | None = None,
+    grammar: str | None = None,
 ) -> Turn:
     """Generate until the parser says the turn is over, an end token is sampled, or ``max_new_tokens`` are spent.
 
     ``ids`` is the whole context; ``parser`` a fresh one. With ``on_event`` every event leaves as soon as it is known,
-    from the engine's thread. Raises EngineError.
+    from the engine's thread. ``grammar`` holds the sampled text to it; see ``Request``. Raises EngineError.
     """
     reader = _Reader(codec, parser, on_event)
     request = Request(
@@ -85,6 +86,7 @@ async def turn(
         eos=codec.eos,
         watch=codec.every if on_event is not None else codec.closers,
         stop=reader,
+        grammar=grammar,
     )
     completion = await engine.generate(request)
     text_ids = completion.ids[:-1] if completion.reason is FinishReason.EOS else completion.ids

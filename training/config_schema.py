@@ -41,6 +41,8 @@ class Config(Section):
     """Fix admission and turn order: bit-equal on a rerun and on a resume, a little slower."""
     dialect: Literal["tags", "execute", "hermes"] = "tags"
     """How a model writes calls."""
+    decoding: Literal["free", "grammar"] = "free"
+    """`grammar` holds each turn to what its dialect and tools allow; not in `train`, nor where `engine.kind` cannot."""
     tools: Names = ("web", "code")
     """Tools that are declared to the model and run."""
     system_prompt: Literal["none", "full"] = "full"

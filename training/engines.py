@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callwright.serving.engines.codec import Codec
+from callwright.serving.engines.constraint import Grammars
 from callwright.serving.engines.engine import EngineError
 from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
@@ -57,6 +58,7 @@ def local_engine(config: Config, loaded: Loaded, model: Any = None) -> Transform
         rows=config.engine.max_batch,
         context=config.engine.max_context,
         barrier=config.deterministic,
+        grammars=Grammars(loaded.codec),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
+from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
@@ -50,6 +51,12 @@ def train(
     failed.
     """
     require_exact(engine_class(config))
+    if config.decoding != "free":
+        # The ratio of two policies needs both under one distribution, and the trainer knows the free one alone.
+        raise UserError(
+            "decoding=grammar: the trainer's logprobs are those of free decoding; train with decoding=free, and eval, "
+            "chat or serve with a grammar"
+        )
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent

@@ -76,7 +76,7 @@ class Session:
         self.engine, self.codec = engine, codec
 
     def policy(self, temperature: float) -> Policy:
-        """The served model as a policy, with this config's dialect, tools and prompt."""
+        """The served model as a policy, with this config's dialect, tools, prompt and decoding. Raises UserError."""
         if self.engine is None or self.codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
@@ -86,6 +86,7 @@ class Session:
             self.config.dialect,
             Sampling(temperature),
             self.config.system_prompt == "full",
+            self.config.decoding == "grammar",
         )
 
     def episode(self) -> AbstractContextManager[CallTool]:

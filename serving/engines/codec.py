@@ -26,7 +26,7 @@ class Codec:
 
     def __init__(self, tokenizer: Any, vocab_size: int | None = None) -> None:
         self.tokenizer = tokenizer
-        self._vocab_size = max(vocab_size or 0, len(tokenizer))
+        self.vocab_size = max(vocab_size or 0, len(tokenizer))
         self._frames: dict[tuple[str, ...], list[list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
@@ -142,7 +142,7 @@ class Codec:
     @cached_property
     def closers(self) -> NDArray[np.bool_]:
         """Per id of the vocabulary: whether its text has a ``>``, without which no marker can close."""
-        mask = np.zeros(self._vocab_size, dtype=np.bool_)
+        mask = np.zeros(self.vocab_size, dtype=np.bool_)
         for token, index in self.tokenizer.get_vocab().items():
             mask[index] = ">" in token
         return mask
@@ -150,7 +150,7 @@ class Codec:
     @cached_property
     def every(self) -> NDArray[np.bool_]:
         """Per id of the vocabulary: true. For callers who want to see each token."""
-        return np.ones(self._vocab_size, dtype=np.bool_)
+        return np.ones(self.vocab_size, dtype=np.bool_)
 
 
 class Decoder:

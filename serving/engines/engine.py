@@ -44,8 +44,9 @@ class Request:
 
     ``ids``: the whole context. ``session`` names the rollout, so that an engine may keep its key/value cache between
     turns. ``watch``: boolean mask over the vocabulary; the stop check runs only after tokens it marks (None: after
-    none). ``on_token`` is called off the event loop with each id, for streaming. ``grammar`` is EBNF that the turn's
-    text must follow (see ``protocol/grammar.py``); logprobs are then those of the constrained distribution.
+    none). ``on_token`` is called off the event loop with each id, for streaming. ``grammar`` is EBNF that the whole
+    text from these ids on must follow (see ``protocol/grammar.py``), for an engine that says ``constrains = True``;
+    logprobs are then those of the constrained distribution.
     """
 
     ids: Sequence[int]
@@ -123,6 +124,13 @@ def require_exact(engine: type) -> None:
             f"{engine.__name__} gives text, not the model's tokens and logprobs: it can be evaluated, but a policy "
             "gradient needs both; train a checkpoint with engine.kind=transformers"
         )
+
+
+def require_constraint(engine: type) -> None:
+    """Raises UserError for a class of engine that cannot hold a turn to a grammar (it does not say
+    ``constrains = True``)."""
+    if not getattr(engine, "constrains", False):
+        raise UserError(f"{engine.__name__} cannot hold a model to a grammar; say decoding=free")
 
 
 class EngineError(RuntimeError):

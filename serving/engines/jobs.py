@@ -11,8 +11,12 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from callwright.serving.engines.engine import Completion, EngineError, FinishReason, Request
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 JobOutcome = Completion | EngineError
 
@@ -24,6 +28,7 @@ class Job:
     request: Request
     future: asyncio.Future[Completion]
     loop: asyncio.AbstractEventLoop
+    matcher: LLMatcher | None = None  # what holds it to the request's grammar
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cancelled: bool = False

@@ -89,6 +89,8 @@ class RemoteEngine:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def generate(self, request: Request) -> Completion:
+        if request.grammar is not None:
+            raise CapabilityError("a vendor's model cannot be held to a grammar of ours")
         spans = self._sampled.setdefault(request.session, [])
         told = self.codec.conversation(request.ids, spans)
         body = self._body([Message.of(MessageRole(role), text) for role, text in told], request)

@@ -13,16 +13,20 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
+from callwright.serving.engines.constraint import Grammars
 from callwright.serving.engines.engine import Completion, EngineError, EngineStats, FinishReason, Request
 from callwright.serving.engines.jobs import Job, JobOutcome, Update, post
 from callwright.serving.engines.rows import Rows
 from callwright.serving.engines.sampler import sample, uniforms
 from callwright.serving.wires.base import WireFormat
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 DRAIN_S = 60.0  # how long new weights wait for a cancelled turn to leave the batch
 UPDATE_S = 600.0  # how long a change of weights may take, the step that runs included
@@ -32,13 +36,25 @@ ADMISSION_INTERVAL = 4  # decode steps between admissions while a batch runs: fe
 class TransformersEngine:
     """Token in, token out, over a model that lives in this process.
 
-    ``rows``: sessions held at once; ``context``: the longest context in tokens, prompt and completion together.
+    ``rows``: sessions held at once; ``context``: the longest context in tokens, prompt and completion together;
+    ``grammars``: what compiles a request's grammar for this model's tokens (None: no request has one).
     """
+
+    constrains: ClassVar[bool] = True
 
     tool_wire_format: ClassVar[WireFormat] = WireFormat.HERMES  # what a model here says is text
 
-    def __init__(self, model: Any, *, rows: int = 64, context: int = 1024, barrier: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        rows: int = 64,
+        context: int = 1024,
+        barrier: bool = False,
+        grammars: Grammars | None = None,
+    ) -> None:
         self._model = model
+        self._grammars = grammars
         self._rows: Rows[Job] = Rows(model, rows, context)
         self._barrier = barrier
         self._open: set[str] = set()
@@ -112,8 +128,9 @@ class TransformersEngine:
             raise ValueError("a turn needs at least one token of context")
         if len(request.ids) >= self._rows.context or request.max_new_tokens <= 0:
             return Completion((), (), FinishReason.LENGTH, self._version)
+        matcher = await self._matcher(request)
         loop = asyncio.get_running_loop()
-        job = Job(request, loop.create_future(), loop)
+        job = Job(request, loop.create_future(), loop, matcher)
         with self._condition:
             if self._stopping:
                 raise EngineError("the engine is closed")
@@ -126,6 +143,17 @@ class TransformersEngine:
                 job.cancelled = True
                 self._condition.notify_all()
             raise
+
+    async def _matcher(self, request: Request) -> LLMatcher | None:
+        """What holds the turn to its grammar. To compile one takes a while, and other turns must not wait for it."""
+        if request.grammar is None:
+            return None
+        if self._grammars is None:
+            raise EngineError("a turn has a grammar, and this engine was made without any")
+        try:
+            return await asyncio.to_thread(self._grammars.matcher, request.grammar)
+        except ValueError as error:
+            raise EngineError(str(error)) from error
 
     def close(self) -> None:
         """Stop the thread; jobs in flight fail with EngineError. Safe to repeat."""
@@ -219,6 +247,8 @@ class TransformersEngine:
         started = time.perf_counter()
         jobs = self._rows.jobs()
         logits = self._rows.forward()
+        if self._grammars is not None:
+            self._grammars.constrain(logits, [job.matcher for job in jobs])
         positions = self._rows.positions().astype(np.uint64) + np.uint64(1)
         keys = np.array([job.request.key for job in jobs], dtype=np.uint64)
         settings = [job.request.sampling for job in jobs]
@@ -259,10 +289,12 @@ class TransformersEngine:
                 request.on_token(token)
             if token in request.eos:
                 return FinishReason.EOS
+            if job.matcher is not None and not job.matcher.consume_token(token):
+                raise RuntimeError(f"the grammar lost its way: {job.matcher.get_error()}")
             watched = request.watch is not None and request.watch[token]
             if watched and request.stop is not None and request.stop(job.ids):
                 return FinishReason.STOP
-        except Exception as error:  # a callback's failure is its own turn's; the others know nothing of it
+        except Exception as error:  # a callback's or a grammar's failure is its own turn's, and of no other
             job.error = EngineError(f"a callback of the turn failed: {type(error).__name__}: {error}")
             return FinishReason.CANCELLED
         full = len(request.ids) + len(job.ids) >= self._rows.context

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 DIGITS = 18  # of an integer without bounds
+PLAIN = "plain-"  # before the name of a rule whose strings hold no ``<``
 _SURROGATES = range(0xD800, 0xE000)
 _HEX = "0123456789abcdef"
 
@@ -24,8 +25,10 @@ def literal(text: str) -> str:
 
 
 @cache
-def string_rules() -> Mapping[str, str]:
-    """``solid`` and ``blank``: the characters of a JSON string that make it non-blank, and the others."""
+def string_rules(prefix: str = "") -> Mapping[str, str]:
+    """``solid`` and ``blank``: the characters of a JSON string that make it non-blank, and the others. With the prefix
+    PLAIN there is no ``<`` among them."""
+    angle = "<" if prefix == PLAIN else ""
     blanks = [code for code in range(0x20, 0x10000) if chr(code).isspace()]
     spaces = "".join(
         chr(code) if code < 0x7F else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in blanks
@@ -35,24 +38,25 @@ def string_rules() -> Mapping[str, str]:
         "solid-code": _codes(lambda code: not chr(code).isspace() and code not in _SURROGATES),
         "blank-code": _codes(lambda code: chr(code).isspace()),
         "pair": r'[dD] [89abAB] hex hex "\\u" [dD] [c-fC-F] hex hex',
-        "solid": f'[^"\\\\\\x00-\\x1f{spaces}] | "\\\\" (["\\\\/b] | "u" (pair | solid-code))',
+        f"{prefix}solid": f'[^"\\\\{angle}\\x00-\\x1f{spaces}] | "\\\\" (["\\\\/b] | "u" (pair | solid-code))',
         "blank": f'[{spaces}] | "\\\\" ([fnrt] | "u" blank-code)',
-        "char": "solid | blank",
+        f"{prefix}char": f"{prefix}solid | blank",
     }
 
 
-def string(schema: Mapping[str, Any]) -> str:
+def string(schema: Mapping[str, Any], prefix: str = "") -> str:
     """A JSON string of the schema's length; one with a minimum length is not blank."""
+    char, solid = f"{prefix}char", f"{prefix}solid"
     least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
     if most is not None and most < max(least, 0):
         raise ValueError("no string is as long as the schema asks")
     if most is None and least <= 1:
-        body = "blank* solid char*" if least else "char*"
+        body = f"blank* {solid} {char}*" if least else f"{char}*"
     elif least == 0:
-        body = f"char{{0,{most}}}"
+        body = f"{char}{{0,{most}}}"
     else:
         rest = "" if most is None else most - 1
-        body = "solid" if rest == 0 else f"solid char{{{least - 1},{rest}}}"
+        body = solid if rest == 0 else f"{solid} {char}{{{least - 1},{rest}}}"
     return rf'"\"" {body} "\""'
 
 

@@ -143,6 +143,8 @@ def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
     [
         (["train", "quickstart", "engine.kind=remote"], "a policy gradient needs both"),
         (["train", "remote"], "a policy gradient needs both"),
+        (["train", "quickstart", "decoding=grammar"], "train with decoding=free"),
+        (["eval", "m", "engine.kind=remote", "decoding=grammar"], "say decoding=free"),
         (["serve", "m", "engine.kind=remote"], "serve a checkpoint"),
         (["eval", "m", "engine.kind=remote", "engine.remote.key_variable=NO_SUCH_KEY"], "no such variable"),
         (["eval", "m", "engine.kind=remote", "engine.remote.url=localhost:8000"], "engine.remote.url"),

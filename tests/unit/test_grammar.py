@@ -11,10 +11,10 @@ import pytest
 
 from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, Dialect, Parser, Tool, ToolCall, get_dialect
 from callwright.serving.protocol.blocks import Role
-from callwright.serving.protocol.grammar import Rules
+from callwright.serving.protocol.grammar import FREE, Form, Rules
 from callwright.serving.protocol.schema import check
 
-llguidance = pytest.importorskip("llguidance", reason="the dev extra has llguidance")
+llguidance = pytest.importorskip("llguidance", reason="the extras train and serve have llguidance")
 pytestmark = pytest.mark.unit
 
 FORM = Tool(
@@ -41,6 +41,7 @@ FORM = Tool(
     },
 )
 TOOLS = (*DEFAULT_TOOLS, FORM)
+ALONE = Form(opened=True)  # a value with nothing before it
 TOKENIZER = llguidance.LLTokenizer("byte")
 
 
@@ -101,9 +102,9 @@ def test_every_text_of_the_grammar_is_a_turn_that_breaks_nothing(
 
 @pytest.mark.parametrize("schema", FORM.properties.values(), ids=FORM.properties)
 def test_every_text_of_a_value_is_valid_for_the_schema(schema: Any) -> None:
-    rules = Rules()
+    rules = Rules(ALONE)
     name = rules.value(schema)
-    grammar, rng = matcher(rules.turn(name).replace("think? ", "", 1)), random.Random(1)
+    grammar, rng = matcher(rules.turn(None, name)), random.Random(1)
     texts = {text for _ in range(300) if (text := sample(grammar, rng)) is not None}
     assert texts
     for text in texts:
@@ -185,14 +186,14 @@ def test_without_tools_there_is_only_the_answer() -> None:
 )
 def test_a_schema_that_nothing_satisfies_has_no_grammar(schema: Any) -> None:
     with pytest.raises(ValueError, match=r"schema|required"):
-        Rules().value(schema)
+        Rules(FREE).value(schema)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (1, 10), (7, 7), (-3, 12), (98, 1234), (-1000, -87), (5, None)])
 def test_integers_between_bounds_and_no_others(low: int, high: int | None) -> None:
     schema = {"type": "integer", "minimum": low} | ({} if high is None else {"maximum": high})
-    rules = Rules()
-    grammar = matcher(rules.turn(rules.value(schema)).replace("think? ", "", 1))
+    rules = Rules(ALONE)
+    grammar = matcher(rules.turn(None, rules.value(schema)))
     for number in range(-1300, 1300):
         assert accepts(grammar, str(number)) == (check(number, schema) is None), number
 

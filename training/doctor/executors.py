@@ -17,7 +17,7 @@ from callwright.envs.executors.corpus import Document
 from callwright.envs.executors.presence import presence_queue
 from callwright.envs.executors.sandbox.__main__ import report
 from callwright.envs.executors.service import Executors
-from callwright.envs.executors.workers import Documents
+from callwright.envs.executors.tool_kind import Documents
 from callwright.serving.errors import RunError
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
 from callwright.serving.protocol.values import ToolCall

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from callwright.envs.executors.workers import Documents
+from callwright.envs.executors.tool_kind import Documents
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.serving.errors import UserError
 from callwright.training.config import Config

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from callwright.serving.protocol.blocks import Block, Role
+from callwright.serving.protocol.grammar import FREE, Form
 from callwright.serving.protocol.rendering import (
     MAX_CHARS,
     Rendered,
@@ -58,8 +59,11 @@ class Dialect(ABC):
         """What a model must know to write this dialect with these tools."""
 
     @abstractmethod
-    def grammar(self, tools: Sequence[Tool] | None) -> str:
-        """EBNF of the turns that break no rule, for constrained decoding; its start is ``root``."""
+    def grammar(self, tools: Sequence[Tool] | None, form: Form = FREE) -> str:
+        """EBNF of the turns of this form that break no rule, for constrained decoding; its start is ``root``.
+
+        Raises ValueError where there are none.
+        """
 
     @abstractmethod
     def render_calls(self, calls: Sequence[ToolCall]) -> str:

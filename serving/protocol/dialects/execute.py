@@ -12,7 +12,7 @@ from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect, Piece
-from callwright.serving.protocol.grammar import Rules
+from callwright.serving.protocol.grammar import FREE, Form, Rules
 from callwright.serving.protocol.prompts import execute_prompt
 from callwright.serving.protocol.rendering import bounded_json, marker_safe_json
 from callwright.serving.protocol.validation import CallKeys, validate_named
@@ -49,12 +49,14 @@ class Execute(Dialect):
     def system_prompt(self, tools: Sequence[Tool]) -> str:
         return execute_prompt(tools, self.render_calls)
 
-    def grammar(self, tools: Sequence[Tool] | None) -> str:
-        rules = Rules()
+    def grammar(self, tools: Sequence[Tool] | None, form: Form = FREE) -> str:
+        rules = Rules(form)
+        answer = rules.answered("answer")
         if tools is not None and not tools:
-            return rules.turn("answer")
+            return rules.turn(None, answer)
         call = rules.named_call(KEYS.name, KEYS.arguments, tools)
-        return rules.turn(f'answer | "<execute>[" ({call} ("," " "? {call})*)? "]</execute>"')
+        calls = call if form.one_call else f'{call} ("," " "? {call})*'
+        return rules.turn(f'"<execute>[" {calls if form.must_call else f"({calls})?"} "]</execute>"', answer)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         body = [{KEYS.name: call.name, KEYS.arguments: call.arguments} for call in calls]

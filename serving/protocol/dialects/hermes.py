@@ -13,7 +13,7 @@ from typing import Any
 from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect
 from callwright.serving.protocol.function_tags import PARAMETER, is_function, validate_function
-from callwright.serving.protocol.grammar import Rules
+from callwright.serving.protocol.grammar import FREE, Form, Rules
 from callwright.serving.protocol.prompts import hermes_prompt
 from callwright.serving.protocol.rendering import bounded_json, marker_safe_json
 from callwright.serving.protocol.validation import CallKeys, validate_named
@@ -50,12 +50,14 @@ class Hermes(Dialect):
     def system_prompt(self, tools: Sequence[Tool]) -> str:
         return hermes_prompt(tools, self.render_calls)
 
-    def grammar(self, tools: Sequence[Tool] | None) -> str:
-        rules = Rules()
+    def grammar(self, tools: Sequence[Tool] | None, form: Form = FREE) -> str:
+        rules = Rules(form)
+        answer = rules.answered("answer")
         if tools is not None and not tools:
-            return rules.turn("answer")
-        call = rules.named_call(KEYS.name, KEYS.arguments, tools)
-        return rules.turn(rf'answer | text ("<tool_call>" "\n"? {call} "\n"? "</tool_call>" text)+')
+            return rules.turn(None, answer)
+        call = rf'"<tool_call>" "\n"? {rules.named_call(KEYS.name, KEYS.arguments, tools)} "\n"? "</tool_call>"'
+        text = r'"\n"?' if form.must_call else "text"  # what must call has nothing else to say
+        return rules.turn(f"{text} {call}" if form.one_call else f"{text} ({call} {text})+", answer)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         bodies = [marker_safe_json({KEYS.name: call.name, KEYS.arguments: call.arguments}) for call in calls]

@@ -12,7 +12,8 @@ from typing import Any
 
 from callwright.serving.protocol.blocks import Block, Role
 from callwright.serving.protocol.dialects.base import Dialect
-from callwright.serving.protocol.grammar import Rules
+from callwright.serving.protocol.grammar import FREE, Form, Rules
+from callwright.serving.protocol.grammar_terminals import literal
 from callwright.serving.protocol.prompts import tags_prompt
 from callwright.serving.protocol.rendering import PLAIN_NAME, bounded_json
 from callwright.serving.protocol.tools import DEFAULT_TOOLS
@@ -62,11 +63,13 @@ class Tags(Dialect):
     def system_prompt(self, tools: Sequence[Tool]) -> str:
         return tags_prompt(tools)
 
-    def grammar(self, tools: Sequence[Tool] | None) -> str:
-        rules = Rules()
-        bodies = {tool.name: rules.value(tool.body_schema) for tool in self._known(tools)}
+    def grammar(self, tools: Sequence[Tool] | None, form: Form = FREE) -> str:
+        rules = Rules(form)
+        bodies = {tool.name: rules.value(tool.body_schema, tool.input_schema) for tool in self._known(tools)}
         calls = [f'"<{name}>" {body} "</{name}>"' for name, body in bodies.items()]
-        return rules.turn(" | ".join([*calls, '"<solution>" text "</solution>"']))
+        opener = "" if form.opened else f"{literal(self.answer_open)} "
+        answer = f"{opener}{rules.answered('text')} {literal(self.answer_close)}"
+        return rules.turn(" | ".join(calls) or None, answer)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         if len(calls) != 1 or not _may_be_tag(calls[0].name):
