@@ -7,6 +7,7 @@ a row that the rollout function masked (``env_mask`` all 0, reward None) moves n
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from trl import GRPOTrainer
 from callwright.training.checkpoints import latest, publish
 from callwright.training.groups import loss_scale
 from callwright.training.microbatches import repack
+
+# TRL warns, with the whole row, of each batch that holds a row without a reward. Here such a row is a rollout that was
+# lost, which is counted and told elsewhere.
+logging.getLogger(GRPOTrainer.__module__).addFilter(
+    lambda record: not record.getMessage().startswith("All reward functions returned None")
+)
 
 
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
