@@ -15,7 +15,7 @@ from writes import BALLAST, AtWrite, fill
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-FILLS = 8
+FILLS = 6
 FULL = "No space left on device"
 
 
