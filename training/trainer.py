@@ -8,6 +8,7 @@ moves nothing, whatever the loss type.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ from callwright.training.microbatches import repack
 from callwright.training.mismatch import Mismatch
 
 NO_CORRECTIONS = Corrections()
+
+# TRL warns, with the whole row, of each batch that holds a row without a reward. Here such a row is a rollout that was
+# lost, which is counted and told elsewhere.
+logging.getLogger(GRPOTrainer.__module__).addFilter(
+    lambda record: not record.getMessage().startswith("All reward functions returned None")
+)
 
 
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]

@@ -19,6 +19,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # from here on clients wait for the server, instead of being refused
     except OSError as error:
         raise UserError(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return listener

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from run_checks import learned
 
-from callwright.envs.traces import read_traces
 from callwright.training.checkpoints import complete
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -43,28 +42,6 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0, errors.decode()[-2000:]
 
 
-def what_was_learned(run: Path) -> dict[str, Any]:
-    """Everything that must not depend on having been killed."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    traces = [
-        (
-            trace["key"],
-            trace["sample"],
-            [segment["ids"] for segment in trace["segments"]],
-            trace["reward"],
-            trace["advantage"],
-        )
-        for step in range(STEPS)
-        for trace in read_traces(run, f"step-{step:06d}")
-    ]
-    summary = json.loads((run / "summary.json").read_text())
-    return {
-        "losses": [(row["step"], row["loss"], row["grad_norm"]) for row in rows],
-        "traces": traces,
-        "after": (summary["after"]["greedy"]["success"], summary["after"]["sampled"]["success"]),
-    }
-
-
 @pytest.mark.timeout(900)
 def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -84,7 +61,7 @@ def test_killed_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
     assert not (run / "summary.json").exists(), "it ended before it could be killed: give it more steps"
 
     finish(start(broken, "runs/quickstart", "--resume"))
-    assert what_was_learned(run) == what_was_learned(whole / "runs" / "quickstart")
+    assert learned(run) == learned(whole / "runs" / "quickstart")
 
 
 @pytest.mark.timeout(600)

@@ -204,3 +204,22 @@ async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: byte
     with pytest.raises(BrokerError, match=r"queues\.db"):
         await broker.start(Q)
     await broker.close()
+
+
+async def test_a_file_that_is_moved_away_fails_who_waits_and_the_next_one_serves(tmp_path: Path) -> None:
+    path = tmp_path / "queues.db"
+    here, there = SqliteBroker(path), SqliteBroker(path)
+    await here.send(Q, b"lost", lane="a")
+    waiting = asyncio.create_task(here.receive(Q, lane="b", timeout_s=PATIENCE_S))
+    await asyncio.sleep(0)
+    (tmp_path / "old").mkdir()
+    for file in tmp_path.glob("queues.db*"):
+        file.rename(tmp_path / "old" / file.name)
+    with pytest.raises(BrokerError, match="was moved away or replaced"):
+        await waiting
+    await there.send(Q, b"new", lane="b")
+    lease = await here.receive(Q, timeout_s=PATIENCE_S)
+    assert lease is not None
+    assert lease.message.body == b"new"
+    for broker in (here, there):
+        await broker.close()

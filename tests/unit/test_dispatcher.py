@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -274,6 +275,25 @@ async def test_a_failing_broker_is_an_infra_fault(bench: Bench, monkeypatch: pyt
     reply = await bench.dispatcher.call(search("x"), timeout_s=5)
     assert reply.status is CallStatus.INFRA_FAULT
     assert "the disk is full" in reply.cause
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause"),
+    [
+        (BrokerError("the service is gone"), "web: broker failed: the service is gone"),
+        (TimeoutError(), r"web: 0.05 s passed while waiting for the reply .*; the broker did not answer within 2 s .*"),
+    ],
+)
+async def test_a_time_out_under_a_broker_that_is_gone_says_so(asked: Exception, cause: str) -> None:
+    async def explain(_: str) -> str:
+        raise asked
+
+    broker = MemoryBroker()
+    dispatcher = Dispatcher(broker, [WEB], explain=explain)
+    reply = await dispatcher.call(search("x"), timeout_s=0.05)
+    assert reply.status is CallStatus.INFRA_FAULT
+    assert re.fullmatch(cause, reply.cause)
+    await dispatcher.close()
 
 
 async def test_each_sender_refuses_what_is_not_its_own() -> None:

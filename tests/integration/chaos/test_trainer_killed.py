@@ -15,7 +15,8 @@ from writes import AtWrite
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-KILLS = 12
+KILLS = 8
+DOUBLED = "grpo.faults={duplicate: 0.3}"  # so that there is a log of the reward queue to write, too
 
 
 @pytest.mark.parametrize("nth", range(KILLS))
@@ -27,11 +28,12 @@ def test_killed_between_two_writes_and_resumed_it_is_the_undisturbed_run(
     print(f"killed before write {moment} of {quiet.writes}")
     folder = tmp_path / "life"
     folder.mkdir()
-    with living(folder, *WORDS, fate=AtWrite(tmp_path / "tally", moment)) as life:
+    words = (*WORDS, DOUBLED)
+    with living(folder, *words, fate=AtWrite(tmp_path / "tally", moment)) as life:
         assert life.ended() == -signal.SIGKILL
     run = folder / "runs" / "quickstart"
     begun = (run / "config.yaml").is_file()
-    with living(folder, *(("train", str(run), "--resume") if begun else WORDS), name="resumed") as life:
+    with living(folder, *(("train", str(run), "--resume") if begun else words), name="resumed") as life:
         life.well()
     check_run(run, steps=STEPS, prompts=PROMPTS, generations=GENERATIONS)
     assert learned(run) == quiet.learned
