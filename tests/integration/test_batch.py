@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callwright.envs import batch
-from callwright.envs.batch import Arena, Attempt, run_batch
+from callwright.envs.batch import Arena, Attempt, Early, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
@@ -82,6 +82,39 @@ async def test_the_deadline_closes_the_batch(
     assert stalled
     assert "3 while" in stalled[-1]
     assert "web" in stalled[-1]
+
+
+async def test_a_batch_closes_early_when_it_is_wanted_and_enough_have_ended(tiny: Loaded) -> None:
+    attempts = [Attempt(task, sample, "run") for task in (SEARCH, ANSWER) for sample in range(3)]
+    engine, ended, wanted = ByTask(tiny), [], asyncio.Event()
+    async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
+        arena = Arena(Policy(engine, tiny.codec, (WEB,), system_prompt=False), executors.episode, grade, BUDGETS)
+        run = asyncio.create_task(
+            run_batch(attempts, arena, deadline_s=60.0, on_done=ended.append, early=Early(wanted, enough=3))
+        )
+        async with asyncio.timeout(30):
+            while len(ended) < 3:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert not run.done(), "nobody wants it yet"
+        wanted.set()
+        async with asyncio.timeout(30):
+            rows = await run
+    assert [row.outcome for row in rows] == [Outcome.LATE] * 3 + [Outcome.SCORED] * 3
+    assert all("closed when 3 of 6 had ended, while" in row.trajectory.cause for row in rows[:3])
+    assert engine.released == {attempt.session for attempt in attempts}
+
+
+async def test_a_wanted_batch_waits_until_enough_have_ended(tiny: Loaded) -> None:
+    attempts = [Attempt(task, sample, "run") for task in (SEARCH, ANSWER) for sample in range(3)]
+    wanted = asyncio.Event()
+    wanted.set()
+    async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
+        policy = Policy(ByTask(tiny), tiny.codec, (WEB,), system_prompt=False)
+        arena = Arena(policy, executors.episode, grade, BUDGETS, in_flight=4)
+        rows = await run_batch(attempts, arena, deadline_s=1.0, early=Early(wanted, enough=4))
+    assert [row.outcome for row in rows] == [Outcome.LATE] * 3 + [Outcome.SCORED] + [Outcome.LATE] * 2
+    assert "closed after 1 s" in rows[0].trajectory.cause
 
 
 async def test_a_cancelled_batch_cancels_its_rollouts(tiny: Loaded) -> None:
