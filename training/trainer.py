@@ -1,5 +1,5 @@
-"""TRL's GRPOTrainer with three additions: the sampler's own logprobs as the old policy, losses over surviving rows
-only, and corrections for tokens that another policy sampled.
+"""TRL's GRPOTrainer with four additions: the sampler's own logprobs as the old policy, losses over surviving rows
+only, corrections for tokens that another policy sampled, and a packed forward pass.
 
 Invariants: without a correction the old logprobs of a row are those its tokens were sampled with; no forward pass is
 spent on old logprobs, with one or without; a row that the rollout function masked (``env_mask`` all 0, reward None)
@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 from trl import GRPOTrainer
 
 from callwright.training.checkpoints import latest, publish
 from callwright.training.corrections import Corrections
 from callwright.training.groups import loss_scale
-from callwright.training.microbatches import repack
+from callwright.training.microbatches import by_length, by_prompt, repack
 from callwright.training.mismatch import Mismatch
+from callwright.training.update.logprobs import packed_logprobs
+from callwright.training.update.support import install_where_exact
 
 NO_CORRECTIONS = Corrections()
 
@@ -46,6 +49,14 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._mismatch = Mismatch()
         self._sampled_logps: torch.Tensor | None = None
         self._present: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._counted: torch.Tensor | None = None  # while a loss is computed: the tokens it is about
+        self._packs = self._install_packing()
+
+    def _install_packing(self) -> bool:
+        model = self.model.get_base_model() if is_peft_model(self.model) else self.model
+        if self.aux_loss_enabled or self.args.cast_lm_head_to_fp32:
+            return False  # those are TRL's forward pass alone
+        return install_where_exact([model] if self.ref_model is None else [model, self.ref_model], self.temperature)
 
     @property
     def rollout_index(self) -> int:
@@ -66,7 +77,8 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._buffered_inputs is before:
             return inputs
         # bnpo averages over micro-batches, so which rows share one is part of its loss; every other type only adds up.
-        self._buffered_inputs = repack(self._buffered_inputs, sort=self.loss_type != "bnpo")
+        order = by_prompt if self._packs else by_length
+        self._buffered_inputs = repack(self._buffered_inputs, None if self.loss_type == "bnpo" else order)
         if self.loss_type == "bnpo":
             self._leave_out_dead_micro_batches()
         chosen: dict[str, Any] = self._buffered_inputs[self._step % self.args.steps_per_generation]
@@ -102,10 +114,28 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._sampled_logps is not None and model is self.model and not torch.is_grad_enabled():
             known, self._sampled_logps = self._sampled_logps, None
             return known, None, None
-        result = super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+        forward = self._packed_pass if self._packs else super()._get_per_token_logps_and_entropies
+        result = forward(model, input_ids, *args, **kwargs)
         if self._present is not None and torch.is_grad_enabled():
             self._correct(*self._present, result[0].detach())
         return result
+
+    def _packed_pass(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """What TRL's does, for text: logprobs and entropies [rows, completion] of the tokens that count."""
+        counted = mask[:, -logits_to_keep:].bool() if self._counted is None else self._counted
+        parts = [torch.split(part, batch_size or len(ids)) for part in (ids, mask, counted)]
+        with self.accelerator.autocast():
+            results = [packed_logprobs(model, *rows) for rows in zip(*parts, strict=True)]
+        logps, entropies = (torch.cat(columns) for columns in zip(*results, strict=True))
+        return logps, entropies, None
 
     def _correct(self, inputs: dict[str, Any], kept: dict[str, Any], logps: torch.Tensor) -> None:
         """Called between a loss's forward pass and the rest of it: TRL reads the inputs only then."""
@@ -125,11 +155,11 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         scale = float(inputs["loss_scale"])
         beta, self.beta = self.beta, self.beta * scale
         present = {**inputs, "advantages": inputs["advantages"] * scale}
-        self._present = present, inputs
+        self._present, self._counted = (present, inputs), _mask(inputs)
         try:
             loss: torch.Tensor = super()._compute_loss(model, present)
         finally:
-            self.beta, self._present = beta, None
+            self.beta, self._present, self._counted = beta, None, None
         return loss
 
     def save_now(self) -> None:

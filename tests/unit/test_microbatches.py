@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callwright.training.microbatches import repack
+from callwright.training.microbatches import by_length, repack
 
 pytestmark = pytest.mark.unit
 
@@ -55,7 +55,7 @@ def rows_of(batches: list[dict[str, Any]]) -> list[tuple[float, list[int], list[
 def test_rows_survive_and_padding_goes(lengths: list[tuple[int, int]], sort: bool) -> None:
     half = len(lengths) // 2
     before = [batch_of(lengths[:half], 1), batch_of(lengths[half:], 1 + half)]
-    after = repack(before, sort=sort)
+    after = repack(before, by_length if sort else None)
 
     assert rows_of(after) == rows_of(before)
     assert [len(batch["advantages"]) for batch in after] == [half, half]

@@ -1,0 +1,1 @@
+"""What ``benchmarks.update_vs_trl`` is made of."""
