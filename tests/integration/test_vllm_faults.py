@@ -45,10 +45,16 @@ def only(made: VllmEngine, one: Request | None = None) -> Completion:
     return completion
 
 
+def everywhere(made: VllmEngine, version: int) -> None:
+    """Say that every server has the weights of this version."""
+    for url in made.urls:
+        made.holds(version, url)
+
+
 def test_what_a_server_is_asked() -> None:
     server = Stub()
     with engine(server) as made:
-        made.set_version(3)
+        everywhere(made, 3)
         completion = only(made, request(3, key=9, eos=frozenset({60}), grammar='root ::= "x"'))
     assert completion == Completion((2, 3, 4), (-0.5,) * 3, FinishReason.LENGTH, 3)
     (body,) = server.bodies
@@ -119,7 +125,7 @@ def test_a_version_that_changes_within_a_turn_is_in_the_completion() -> None:
         async def turn() -> Completion:
             task = asyncio.create_task(made.generate(request(4, on_token=watch)))
             await asyncio.to_thread(seen.wait, 60)
-            made.set_version(7)
+            everywhere(made, 7)
             updated.set()
             return await task
 
@@ -240,7 +246,7 @@ def test_a_server_that_failed_waits_for_the_current_weights(monkeypatch: pytest.
     monkeypatch.setattr(pool, "DOWN_S", 0.5)
     server, other = Stub(breaks_off), Stub()
     with engine(server, other, in_flight=1) as made:
-        made.set_version(2)
+        everywhere(made, 2)
         results = run(made, request(), request())
         assert [isinstance(result, Completion) for result in results].count(True) == 1
         server.answer = counting
@@ -251,7 +257,7 @@ def test_a_server_that_failed_waits_for_the_current_weights(monkeypatch: pytest.
         other.healthy = False
         (error,) = run(made)
         assert "it has the weights of version 0, not 2" in str(error)
-        made.set_version(3)
+        everywhere(made, 3)
         assert only(made).version == 3
         assert len(server.bodies) == 2
 

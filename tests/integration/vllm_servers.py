@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,9 @@ FLAGS = {
 
 
 @contextmanager
-def real(model: str, **flags: Any) -> Iterator[ServerProcess]:
-    """A server of this model, for as long as the context lasts."""
-    process = start_server(model, {**FLAGS, **flags}, deadline_s=START_S)
+def real(model: str, variables: Mapping[str, str] | None = None, **flags: Any) -> Iterator[ServerProcess]:
+    """A server of this model, with these variables in its environment, for as long as the context lasts."""
+    process = start_server(model, {**FLAGS, **flags}, deadline_s=START_S, variables=variables)
     try:
         yield process
     finally:

@@ -16,7 +16,7 @@ import torch
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.training.checkpoints import whole_folder
-from callwright.training.weights.servers import Probe, Servers, numbers
+from callwright.training.weights.servers import Servers, numbers
 from callwright.training.weights.tensors import policy_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory, refuse_other_weights
@@ -41,7 +41,7 @@ class DiskTransfer:
                 refuse_other_weights(server.url, version, sent, numbers(worker))
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
 
-        paused = self._servers.bring(version, Probe.of(model), load)
+        paused = self._servers.bring(version, model, load)
         for older in self._folder.glob("version-*"):
             if older != target:
                 shutil.rmtree(older)

@@ -16,7 +16,7 @@ import torch
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.training.checkpoints import whole_folder
-from callwright.training.weights.servers import Probe, Servers
+from callwright.training.weights.servers import Servers
 from callwright.training.weights.tensors import adapter_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory
@@ -45,7 +45,7 @@ class LoraTransfer:
             server.load_adapter(ADAPTER, str(target))
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held_adapter"))
 
-        paused = self._servers.bring(version, Probe.of(model), load)
+        paused = self._servers.bring(version, model, load)
         for older in self._folder.glob("adapter-*"):
             if older != target:
                 shutil.rmtree(older)

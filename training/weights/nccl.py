@@ -15,7 +15,7 @@ import torch
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.serving.errors import UserError
-from callwright.training.weights.servers import Probe, Servers
+from callwright.training.weights.servers import Servers
 from callwright.training.weights.tensors import policy_tensors
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory
@@ -45,7 +45,7 @@ class NcclTransfer:
             self._engine.send_weights()
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
 
-        paused = self._servers.bring(version, Probe.of(model), load)
+        paused = self._servers.bring(version, model, load)
         return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
 
     def close(self) -> None:

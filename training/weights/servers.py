@@ -15,21 +15,7 @@ from callwright.serving.engines.engine import EngineError
 from callwright.serving.engines.vllm.admin import Admin
 from callwright.serving.errors import RunError
 from callwright.serving.progress import log
-from callwright.training.weights.verify import own_logprobs, probe_ids, refuse_other_answers
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A prompt and the trainer's own logprobs of it."""
-
-    ids: Sequence[int]
-    logprobs: Sequence[float]
-    dtype: Any
-
-    @classmethod
-    def of(cls, model: Any) -> Probe:
-        ids = probe_ids(model.config.get_text_config().vocab_size)
-        return cls(ids, own_logprobs(model, ids), next(model.parameters()).dtype)
+from callwright.training.weights.verify import PROBE_TOKENS, own_logprobs, probe_ids, refuse_other_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +27,11 @@ class Servers:
     holds: Callable[[int, str], None]
     served_as: str | None = None
 
-    def bring(self, version: int, probe: Probe, bring_one: Callable[[Admin], None]) -> float:
-        """Do ``bring_one`` on each while it is paused, resume it and look at its answers; seconds paused in all.
+    def bring(self, version: int, model: Any, bring_one: Callable[[Admin], None]) -> float:
+        """Do ``bring_one`` on each while it is paused, resume it and look at what it samples; seconds paused in all.
 
-        A server that cannot even be paused is left out, as long as another is there: it gets no request until it has
-        current weights again. Raises RunError.
+        ``model`` is the trainer's. A server that cannot even be paused is left out, as long as another is there: it
+        gets no request until it has current weights again. Raises RunError.
         """
         paused, reached, away = 0.0, 0, ""
         for server in self.admins:
@@ -62,14 +48,20 @@ class Servers:
                 self.holds(version, server.url)
                 server.resume()
                 paused += time.monotonic() - started
-                served = server.prompt_logprobs(probe.ids, self.served_as)
+                self._look(server, version, model)
             except EngineError as error:
                 raise RunError(f"version {version} did not reach {server.url}: {error}") from error
-            refuse_other_answers(server.url, version, probe.logprobs, served, probe.dtype)
             reached += 1
         if not reached:
             raise RunError(f"version {version} reached no server: {away}")
         return paused
+
+    def _look(self, server: Admin, version: int, model: Any) -> None:
+        """Compare the logprobs of what it samples with the trainer's own."""
+        prompt = probe_ids(model.config.get_text_config().vocab_size)
+        ids, served = server.sampled(prompt, PROBE_TOKENS, self.served_as)
+        own = own_logprobs(model, [*prompt, *ids])[len(prompt) - 1 :]
+        refuse_other_answers(server.url, version, own, served, next(model.parameters()).dtype)
 
     def close(self) -> None:
         for server in self.admins:

@@ -1,8 +1,8 @@
 """The proof of a transfer: what the server has is compared with what the trainer sent.
 
 Two looks, because each misses what the other sees. Digests are exact, but say nothing of a kernel's own copy of a
-weight, nor of where a tensor went; a probe's logprobs go through everything that sampling goes through, but within a
-tolerance.
+weight, nor of where a tensor went; what the server samples then goes through all that every turn goes through, but its
+logprobs agree within a tolerance.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def refuse_other_memory(server: str, version: int, sent: Mapping[str, int], work
 
 
 def probe_ids(vocabulary: int) -> list[int]:
-    """Ids spread over a vocabulary: a prompt that no cache holds and that touches many rows of the embedding."""
+    """A prompt of ids that are spread over the vocabulary: it touches many rows of the embedding."""
     return [(7 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
 
 
@@ -81,8 +81,8 @@ def refuse_other_answers(
     if not mean <= TOLERANCE.get(dtype, TOLERANCE[torch.bfloat16]):
         at = max(range(len(own)), key=lambda place: abs(own[place] - served[place]))
         raise RunError(
-            f"{server} has the tensors of version {version} but does not compute with them: logprobs of a probe differ "
-            f"by {mean:.3g} nats on average (worst: trainer {own[at]:.4f}, server {served[at]:.4f})"
+            f"{server} has the tensors of version {version} but does not compute with them: logprobs of samples "
+            f"differ by {mean:.3g} nats on average (worst: trainer {own[at]:.4f}, server {served[at]:.4f})"
         )
     return mean
 

@@ -56,13 +56,17 @@ class Admin:
         """Serve the LoRA adapter in a folder under this model name, in the place of the one before."""
         self._post("/v1/load_lora_adapter", json={"lora_name": name, "lora_path": folder, "load_inplace": True})
 
-    def prompt_logprobs(self, ids: Sequence[int], model: str | None = None) -> list[float]:
-        """The logprob in nats of every id but the first, given those before it. ``model``: by default the first."""
+    def sampled(self, ids: Sequence[int], tokens: int, model: str | None = None) -> tuple[list[int], list[float]]:
+        """So many ids sampled after a prompt, with the logprob of each in nats. ``model``: by default the first.
+
+        It is the way that every turn takes. vLLM 0.31 dies when it is asked for the logprobs of a prompt while it can
+        serve adapters and other turns run.
+        """
         model = model or self._request("GET", "/v1/models")["data"][0]["id"]
-        asked = {"model": model, "prompt": list(ids), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        answer = self._post("/v1/completions", json=asked)
-        found = answer["choices"][0]["prompt_logprobs"][1:]
-        return [float(place[str(token)]["logprob"]) for place, token in zip(found, ids[1:], strict=True)]
+        asked = {"prompt": list(ids), "max_tokens": tokens, "temperature": 1.0, "seed": 0, "ignore_eos": True}
+        told = {"logprobs": 0, "return_token_ids": True}
+        choice = self._post("/v1/completions", json={"model": model, **asked, **told})["choices"][0]
+        return choice["token_ids"], choice["logprobs"]["token_logprobs"]
 
     def _post(self, path: str, **content: Any) -> Any:
         return self._request("POST", path, **content)
