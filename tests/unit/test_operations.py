@@ -15,7 +15,9 @@ from callwright.training.sections.alarms import AlarmName
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(
-    path.read_text(encoding="utf-8") for room in ("serving", "envs", "training") for path in (ROOT / room).rglob("*.py")
+    path.read_text(encoding="utf-8")
+    for room in ("serving", "envs", "training", "scripts")
+    for path in (ROOT / room).rglob("*.py")
 )
 
 
