@@ -86,4 +86,5 @@ class ExecutorSettings(BaseModel):
 
     def concurrency(self, tool: str) -> int:
         """How many calls a tool's worker takes from its queue at once: what its executor can run at once."""
-        return {"code": self.code.workers, "azure": self.azure.workers}.get(tool, 8)
+        own = {"web": self.web.workers, "code": self.code.workers, "azure": self.azure.workers}
+        return own.get(tool, 8)

@@ -29,6 +29,8 @@ class WebSettings(BaseModel):
     """The service's address without the API's own path; null takes the vendor's. `searxng`, `retriever` need one."""
     key_env: str | None = None
     """Environment variable with the service's key; null takes BRAVE_API_KEY, SERPER_API_KEY or TAVILY_API_KEY."""
+    workers: int = Field(default=8, gt=0)
+    """Searches run at once."""
     timeout_s: float = Field(default=10.0, gt=0)
     """Time for one search; with `executors.queue_s` on top it is the call's deadline. Past that the fault is ours."""
     fetch_pages: int = Field(default=0, ge=0, le=10)
