@@ -28,8 +28,6 @@ class WebSettings(ToolSettings):
     """The service's address without the API's own path; null takes the vendor's. `searxng`, `retriever` need one."""
     key_env: str | None = None
     """Environment variable with the service's key; null takes BRAVE_API_KEY, SERPER_API_KEY or TAVILY_API_KEY."""
-    timeout_s: float = Field(default=10.0, gt=0)
-    """Time for one search; with `executors.queue_s` on top it is the call's deadline. Past that the fault is ours."""
     fetch_pages: int = Field(default=0, ge=0, le=10)
     """Results, from the first, whose content is the text of their page and not the service's snippet."""
     cache: Literal["off", "read-write", "replay"] = "off"
