@@ -70,5 +70,6 @@ def test_what_a_server_fuses_is_the_sum_of_its_parts() -> None:
     digests = {f"layers.0.{part}.weight": 2**63 + number for number, part in enumerate(packed["qkv_proj"])}
     assert fused(digests, "layers.0.qkv_proj.weight", packed) == (3 * 2**63 + 3) % 2**64
     assert fused(digests, "layers.0.q_proj.weight", packed) == 2**63
+    assert fused({"layers.0.v_proj.weight": 7}, "layers.0.qkv_proj.weight", packed) == 7
     assert fused(digests, "layers.1.qkv_proj.weight", packed) is None
     assert fused(digests, "layers.0.rotary.cache", packed) is None

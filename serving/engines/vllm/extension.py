@@ -55,8 +55,9 @@ class WeightExtension:
         for module, weights in adapter.loras.items():
             for which in ("lora_a", "lora_b"):
                 matrices = getattr(weights, which)
-                parts = matrices if isinstance(matrices, list) else [matrices]
-                held[f"{module}.{which}"] = f"{sum(map(tensor_digest, parts)) % 2**64:x}"
+                parts = matrices if isinstance(matrices, list) else [matrices]  # of a fused module, None without one
+                total = sum(tensor_digest(part) for part in parts if part is not None)
+                held[f"{module}.{which}"] = f"{total % 2**64:x}"
         return {"held": held, "packed": dict(manager.packed_modules_mapping)}
 
 
