@@ -23,6 +23,7 @@ from callwright.training.asynchronous.rollouts import AsynchronousRollouts
 from callwright.training.checkpoints import complete, resolve_checkpoint
 from callwright.training.config import load_config
 from callwright.training.run import train
+from callwright.training.served import ServedPolicy
 from callwright.training.session import open_session
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ def logprob_error(model: Any, ids: list[int], start: int, segment: Sampled) -> f
     return float((known - torch.tensor(segment.logprobs)).abs().max())
 
 
-def test_batches_come_in_order_from_weights_within_the_bound() -> None:
+def test_batches_come_in_order_from_weights_within_the_bound(tmp_path: Path) -> None:
     """Without a trainer: the model is moved by hand. A segment's logprobs are those of its version's weights."""
     words = ["grpo.steps=5", "grpo.prompts_per_step=2", "grpo.num_generations=2", "tools=[web]"]
     config = load_config("quickstart", [*words, "grpo.asynchronous.max_staleness=1", "engine.max_batch=8"])
@@ -54,8 +55,12 @@ def test_batches_come_in_order_from_weights_within_the_bound() -> None:
     loaded = load(resolve_checkpoint("quickstart"), device="cpu")
     weights: list[dict[str, torch.Tensor]] = []
     ages, stale = set(), 0
-    with open_session(config) as session, closing(AsynchronousRollouts(session, config.grpo.asynchronous)) as source:
-        source.serve(loaded, loaded.model)
+    with (
+        open_session(config) as session,
+        closing(ServedPolicy(session, tmp_path)) as served,
+        closing(AsynchronousRollouts(session, served, config.grpo.asynchronous)) as source,
+    ):
+        served.train(loaded, loaded.model)
         for step in range(5):
             weights.append({name: value.clone() for name, value in loaded.model.state_dict().items()})
             batch = source.take(step, loaded.model)
@@ -78,7 +83,8 @@ def test_batches_come_in_order_from_weights_within_the_bound() -> None:
                     parameter.mul_(1.01)
     assert ages <= {0, 1}
     assert stale > 0
-    assert session.exact_engine.version == 4
+    assert session.engine is not None
+    assert session.engine.version == 4
 
 
 @pytest.mark.slow

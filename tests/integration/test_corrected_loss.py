@@ -102,7 +102,8 @@ def test_the_loss_is_the_reference(trainer: ToolGRPOTrainer, loss: str, mode: st
         for _ in range(2):  # a new batch, and the same one after an update
             got = loss_and_gradient(trainer, trainer._compute_loss, inputs)
             want = loss_and_gradient(trainer, lambda model, data: reference(trainer, data, mode, first), inputs)
-            assert got[0] == pytest.approx(want[0], abs=1e-6)
+            # The trainer's pass is packed and sums in another order; vespo takes the exponential of sums over rows.
+            assert got[0] == pytest.approx(want[0], abs=1e-6, rel=1e-5)
             assert want[1].abs().max() > 1e-4, "a gradient that is nothing proves nothing"
             assert float((got[1] - want[1]).abs().max()) <= 1e-6 * max(1.0, float(want[1].abs().max()) * 10)
             move(trainer.model)

@@ -215,7 +215,9 @@ def test_a_round_trip_with_the_clients_own_tools(fmt: str, stream: bool, codec: 
     assert SYSTEM in prompt
     assert "get_weather (city: string; days: integer, optional): The weather of a city. (city: where)" in prompt
     (opener,) = codec.markers("<tool_call>")
-    assert opener not in engine.requests[0].ids
+    told = prompt[: prompt.index(SYSTEM)].count("<tool_call>")  # by our own rules, which show a call as it is written
+    assert engine.requests[0].ids.count(opener) == told > 0
+    assert prompt.count("<tool_call>") > told
     # The second request goes on behind the ids of the first, and the record is exact.
     assert counts['callwright_gateway_contexts_total{how="spliced"}'] == 1
     assert counts.get('callwright_gateway_contexts_total{how="rendered"}', 0) == 0
