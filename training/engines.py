@@ -96,8 +96,6 @@ def _started(config: Config, path: str, trained: bool) -> ServerProcess:
         "max-model-len": engine.max_context,
         "max-num-seqs": engine.max_batch,
         "dtype": engine.dtype,
-        "logprobs-mode": "processed_logprobs",
-        "generation-config": "vllm",  # the model's own file would change the defaults, and add end tokens
         "uvicorn-log-level": "warning",
         **(server_arguments(config) if trained else {}),
         **section.arguments,

@@ -163,6 +163,11 @@ async def breaks_off(body: Body) -> AsyncIterator[str]:
     raise RuntimeError("the connection breaks off")
 
 
+async def breaks_off_first(body: Body) -> AsyncIterator[str]:
+    raise RuntimeError("the connection breaks off")
+    yield ""
+
+
 async def ends_early(body: Body) -> AsyncIterator[str]:
     yield piece([2])
 
@@ -177,29 +182,38 @@ async def ends_early(body: Body) -> AsyncIterator[str]:
         (by_itself, "ended the turn by itself (stop behind token 2)"),
         (not_json, "a piece that is not vLLM's"),
         (breaks_off, "http://127.0.0.1"),
+        (breaks_off_first, "http://127.0.0.1"),
         (ends_early, "the stream ended within the turn"),
     ],
 )
-def test_a_turn_that_began_and_went_wrong_is_an_engine_error(answer: Answer, says: str) -> None:
+def test_a_turn_that_was_taken_and_went_wrong_is_an_engine_error(answer: Answer, says: str) -> None:
     server = Stub(answer)
     with engine(server) as made:
         (error,) = run(made)
     assert isinstance(error, EngineError)
     assert says in str(error)
-    assert len(server.bodies) == 1  # what had begun is never asked twice
+    assert len(server.bodies) == 1  # what a server may have died of is not sent to the next
 
 
-def test_before_the_first_token_another_server_is_asked() -> None:
-    async def closes(body: Body) -> AsyncIterator[str]:
-        raise RuntimeError("the connection breaks off")
-        yield ""
+def test_what_a_server_did_not_take_another_is_asked() -> None:
+    busy, good = Stub(status=503), Stub()
+    with engine(busy, good) as made:
+        assert len(only(made).ids) == 4
+        assert made.stats.extra["requests_sent_again"] == 1
+    assert (len(busy.bodies), len(good.bodies)) == (1, 1)
 
-    for bad in (Stub(status=503), Stub(closes)):
-        good = Stub()
-        with engine(bad, good) as made:
-            assert len(only(made).ids) == 4
-            assert made.stats.extra["requests_sent_again"] == 1
-        assert (len(bad.bodies), len(good.bodies)) == (1, 1)
+
+def test_a_server_that_is_gone_is_not_missed() -> None:
+    gone, good = Stub(), Stub()
+    with stub(good):
+        with stub(gone):
+            made = VllmEngine([gone.url, good.url], in_flight=2)
+        try:
+            results = run(made, *(request(key=key) for key in range(6)))
+        finally:
+            made.close()
+    assert all(isinstance(result, Completion) for result in results)
+    assert (len(gone.bodies), len(good.bodies)) == (0, 6)
 
 
 def test_a_refused_request_is_not_sent_again() -> None:

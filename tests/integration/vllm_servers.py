@@ -31,8 +31,6 @@ FLAGS = {
     "max-model-len": CONTEXT,
     "max-num-seqs": 16,
     "dtype": "float32",
-    "logprobs-mode": "processed_logprobs",
-    "generation-config": "vllm",
     "uvicorn-log-level": "warning",
 }
 

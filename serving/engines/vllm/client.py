@@ -40,8 +40,8 @@ class Card:
 
 
 class ServerFault(EngineError):
-    """A server failed a request. ``down``: the cause is the server's state rather than the request; ``again``: that,
-    and no token had come, so that another server, or this one later, may be asked."""
+    """A server failed a request. ``down``: the server may be gone; ``again``: it had not taken the request, so that
+    another server, or this one later, may be asked. What it had taken may be what it died of."""
 
     def __init__(self, cause: str, *, down: bool = False, again: bool = False) -> None:
         super().__init__(cause)
@@ -85,27 +85,24 @@ class VllmClient:
     @asynccontextmanager
     async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[Piece]]:
         """The pieces of one completion. Leaving the context aborts what is not finished. Raises ServerFault."""
-        started = False
-
-        async def pieces(answer: httpx.Response) -> AsyncIterator[Piece]:
-            nonlocal started
-            async for line in answer.aiter_lines():
-                piece = self._piece(line)
-                if piece is not None:
-                    started = started or bool(piece.ids)
-                    yield piece
-
         try:
             async with self._http.stream("POST", "/v1/completions", json=dict(body)) as answer:
                 if answer.status_code != 200:
                     told = _message(await answer.aread())
                     busy = answer.status_code == 503
                     raise ServerFault(f"{self.url}: {answer.status_code} {told}", down=busy, again=busy)
-                yield pieces(answer)
+                yield self._pieces(answer)
         except httpx.TimeoutException as error:  # it may still be at work on the request: asking again doubles the load
             raise ServerFault(f"{self.url}: no token within {SILENCE_S:g} s ({_cause(error)})") from error
         except httpx.HTTPError as error:
-            raise ServerFault(f"{self.url}: {_cause(error)}", down=True, again=not started) from error
+            refused = isinstance(error, httpx.ConnectError)
+            raise ServerFault(f"{self.url}: {_cause(error)}", down=True, again=refused) from error
+
+    async def _pieces(self, answer: httpx.Response) -> AsyncIterator[Piece]:
+        async for line in answer.aiter_lines():
+            piece = self._piece(line)
+            if piece is not None:
+                yield piece
 
     def _piece(self, line: str) -> Piece | None:
         """What one line of the stream says; None for those between the pieces."""

@@ -1,8 +1,8 @@
 """The engine over vLLM servers: one turn is one streamed completion of token ids.
 
 Invariants: everything runs in a thread of its own, off the caller's event loop; logprobs are those of the distribution
-that was sampled from (each server proves it before it is used); a request is sent again only while no token of it had
-come, so a turn is one server's draw or an EngineError, never a stretch of two. Draws are addressed by the request's key
+that was sampled from (each server proves it before it is used); a request is sent again only where no server had taken
+it, so a turn is one server's draw or an EngineError, never a stretch of two. Draws are addressed by the request's key
 and the length of its context, but a server's sums depend on what else is in its batch: the same seed may differ.
 """
 
@@ -21,7 +21,7 @@ from callwright.serving.engines.vllm.sampled import Sampled
 from callwright.serving.engines.vllm.server import ServerProcess
 from callwright.serving.wires.base import WireFormat
 
-ATTEMPTS = 3  # at one request, where no token of it had come
+ATTEMPTS = 3  # at one request, where servers do not take it
 START_S = 60.0  # for the first answers of servers that are up
 _PROBE_TOKENS = 8
 
@@ -40,6 +40,7 @@ class VllmEngine:
         self.urls = tuple(url.rstrip("/") for url in urls)
         self._process = process
         self._closed = False
+        self._turns: set[asyncio.Task[Any]] = set()
         self.stats = EngineStats(extra={"dropped_tokens": 0, "requests_sent_again": 0})
         self._loop = BackgroundLoop("callwright-vllm")
         try:
@@ -109,24 +110,35 @@ class VllmEngine:
         self._pool.holds(version, servers)
 
     async def _leave(self) -> None:
+        for turn in self._turns:
+            turn.cancel()
+        await asyncio.gather(*self._turns, return_exceptions=True)
         await self._pool.close()
         for server in self._pool.servers:
             await server.client.close()
 
     async def _generate(self, request: Request, room: int) -> Completion:
+        turn = asyncio.current_task()
+        assert turn is not None
+        self._turns.add(turn)
         try:
-            for _ in range(ATTEMPTS - 1):
-                try:
-                    return await self._attempt(request, room)
-                except ServerFault as fault:
-                    if not fault.again:
-                        raise
-                    self.stats.extra["requests_sent_again"] += 1
-            return await self._attempt(request, room)
+            return await self._attempts(request, room)
         except asyncio.CancelledError:
             if self._closed:  # nobody cancelled the turn: the engine went away under it
                 raise EngineError("the engine is closed") from None
             raise
+        finally:
+            self._turns.discard(turn)
+
+    async def _attempts(self, request: Request, room: int) -> Completion:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await self._attempt(request, room)
+            except ServerFault as fault:
+                if not fault.again:
+                    raise
+                self.stats.extra["requests_sent_again"] += 1
+        return await self._attempt(request, room)
 
     async def _attempt(self, request: Request, room: int) -> Completion:
         async with self._pool.place() as server:
@@ -153,7 +165,7 @@ class VllmEngine:
                     async for _ in pieces:
                         pass
                 return reason
-        raise ServerFault(f"{server.client.url}: the stream ended within the turn", again=not len(sampled), down=True)
+        raise ServerFault(f"{server.client.url}: the stream ended within the turn", down=True)
 
 
 def _body(request: Request, room: int, server: Server) -> dict[str, Any]:

@@ -30,6 +30,14 @@ _POLL_S = 0.5
 _ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception)\b: ")
 # What a CPU server is not told otherwise: to use every core, and little of the memory. GPUs do not read these.
 _CPU_DEFAULTS = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
+# What the engine needs of a server: logprobs of the distribution that was sampled from; no defaults and end tokens out
+# of the model's files; and the back end that reads our grammars (xgrammar 0.2 takes no character beyond ASCII in a
+# negated class, and the server with it dies of one).
+NEEDED = {
+    "logprobs-mode": "processed_logprobs",
+    "generation-config": "vllm",
+    "structured-outputs-config": {"backend": "guidance"},
+}
 
 Arguments = Mapping[str, Any]
 
@@ -76,7 +84,7 @@ def start_server(
     JSON. ``variables`` of its environment come beside this process's own. Raises UserError where vLLM is not installed,
     RunError where the server does not come up.
     """
-    arguments = {"host": HOST, "port": _free_port(), **arguments}
+    arguments = {"host": HOST, "port": _free_port(), **NEEDED, **arguments}
     log = Path(tempfile.mkstemp(prefix="callwright-vllm-", suffix=".log")[1])
     command = [*_with_parent(), _executable(), "serve", model, *_flags(arguments)]
     environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **os.environ, **(variables or {})}
