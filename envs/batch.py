@@ -8,9 +8,10 @@ randomness, so order and timing change nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callwright.envs.budgets import Budgets
@@ -39,16 +40,43 @@ class Attempt:
         return f"{self.stream}|{self.task.key}|{self.sample}"
 
 
+class StallWatch:
+    """Says what rollouts wait for when none has ended for ``STALL_S``: once for all that run, in whatever batches."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Rollout] = {}
+        self._quiet_since = 0.0
+
+    def begin(self, records: Sequence[Rollout]) -> None:
+        """These run from now on."""
+        if not self._running:
+            self._quiet_since = time.monotonic()
+        self._running |= {id(record): record for record in records}
+
+    def end(self, record: Rollout) -> None:
+        """It ended, in whatever way."""
+        if self._running.pop(id(record), None) is not None:
+            self._quiet_since = time.monotonic()
+
+    def look(self) -> None:
+        """Write the line, where it is due."""
+        if self._running and time.monotonic() - self._quiet_since >= STALL_S:
+            self._quiet_since = time.monotonic()
+            waits = Counter(record.waiting_for for record in self._running.values()).most_common()
+            log(f"no rollout ended for {STALL_S:g} s: " + "; ".join(f"{count} while {what}" for what, count in waits))
+
+
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """What every rollout of a batch shares. Of a larger batch ``in_flight`` rollouts run at once, wave after wave: a
-    rollout's wall clock must not run while it waits for a place."""
+    """What every rollout of a batch, or of several, shares. Of a larger batch ``in_flight`` rollouts run at once, wave
+    after wave: a rollout's wall clock must not run while it waits for a place."""
 
     policy: Policy
     episode: Episodes
     grade: Grader
     budgets: Budgets
     in_flight: int = 1024
+    watch: StallWatch = field(default_factory=StallWatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +98,7 @@ async def run_batch(
     """Run all attempts; ``on_done`` is called as each one ends.
 
     Returns after at most ``deadline_s``, give or take the cancellations. Never raises for a failed rollout. While none
-    ends for ``STALL_S``, a line on standard error says how many wait for what.
+    in the arena ends for ``STALL_S``, a line on standard error says how many wait for what.
     """
     clock = asyncio.get_running_loop().time
     closing = clock() + deadline_s
@@ -101,12 +129,13 @@ async def _wave(
     """Attempts that start together. What is not done when the wave closes is late."""
     arena.policy.engine.open([attempt.session for attempt in attempts])
     records = [Rollout(task=attempt.task, sample=attempt.sample) for attempt in attempts]
+    arena.watch.begin(records)
     tasks = {
         asyncio.create_task(_run(attempt, record, arena, on_done), name=attempt.session): record
         for attempt, record in zip(attempts, records, strict=True)
     }
     try:
-        pending, late = await _pending_at(close, tasks)
+        pending, late = await _pending_at(close, tasks, arena.watch)
         for task in pending:
             record = tasks[task]
             record.trajectory.finish(Outcome.LATE, f"{late}, while {record.waiting_for}")
@@ -119,8 +148,9 @@ async def _wave(
         raise
     finally:
         # A task cancelled before it began could not say so itself, and a deterministic engine would wait for it.
-        for attempt in attempts:
+        for attempt, record in zip(attempts, records, strict=True):
             arena.policy.engine.release(attempt.session)
+            arena.watch.end(record)
     for task in tasks:
         if not task.cancelled():
             task.result()  # a rollout does not raise: what comes here is a fault of ours, and keeps its traceback
@@ -128,7 +158,7 @@ async def _wave(
 
 
 async def _pending_at(
-    close: _Close, tasks: Mapping[asyncio.Task[None], Rollout]
+    close: _Close, tasks: Mapping[asyncio.Task[None], Rollout], watch: StallWatch
 ) -> tuple[set[asyncio.Task[None]], str]:
     """Wait for all tasks, or until the close; the tasks that are not done, and why no longer was waited for them."""
     clock, early = asyncio.get_running_loop().time, close.early
@@ -140,14 +170,9 @@ async def _pending_at(
             ended = len(tasks) - len(pending)
             if early is not None and early.wanted.is_set() and ended >= early.enough:
                 return pending, f"the group closed when {ended} of {len(tasks)} had ended"
-            done, open_ = await asyncio.wait(pending | wanted, timeout=min(STALL_S, left), return_when=until)
+            _, open_ = await asyncio.wait(pending | wanted, timeout=min(STALL_S, left), return_when=until)
             pending, wanted = open_ - wanted, wanted & open_
-            if not done and left > STALL_S:
-                waits = Counter(tasks[task].waiting_for for task in pending).most_common()
-                log(
-                    f"no rollout ended for {STALL_S:g} s: "
-                    + "; ".join(f"{count} while {what}" for what, count in waits)
-                )
+            watch.look()
     finally:
         for task in wanted:
             task.cancel()
@@ -172,5 +197,6 @@ async def _run(attempt: Attempt, record: Rollout, arena: Arena, on_done: Callabl
             prefill=attempt.prefill,
             into=record,
         )
+    arena.watch.end(record)
     if on_done is not None:
         on_done(record)

@@ -88,11 +88,11 @@ def test_batches_come_in_order_from_weights_within_the_bound(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_an_asynchronous_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["grpo.steps=8", "grpo.asynchronous.max_staleness=2", "eval.n=210", "eval.n_slices=0", "checkpoint.every=0"]
-    run = train(load_config("quickstart", words))
+    words = ["grpo.steps=8", "grpo.prompts_per_step=16", "eval.n=112", "eval.n_slices=0", "checkpoint.every=0"]
+    run = train(load_config("quickstart", [*words, "grpo.asynchronous.max_staleness=2"]))
     summary = json.loads((run / "summary.json").read_text())
     before, after = summary["before"]["sampled"], summary["after"]["sampled"]
     assert after["success"] >= before["success"] + 0.1

@@ -84,6 +84,20 @@ async def test_the_deadline_closes_the_batch(
     assert "web" in stalled[-1]
 
 
+async def test_a_stall_is_told_once_for_all_that_share_an_arena(
+    tiny: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(batch, "STALL_S", 0.5)
+    async with Executors(ExecutorSettings(tools=("web",)), executors={"web": Stuck()}) as executors:
+        policy = Policy(ByTask(tiny), tiny.codec, (WEB,), system_prompt=False)
+        arena = Arena(policy, executors.episode, grade, BUDGETS)
+        groups = [[Attempt(SEARCH, sample, f"run {group}") for sample in range(2)] for group in range(4)]
+        await asyncio.gather(*(run_batch(group, arena, deadline_s=2.0) for group in groups))
+    stalled = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no rollout ended")]
+    assert 1 <= len(stalled) <= 4
+    assert "8 while waiting for the executor of web" in stalled[-1]
+
+
 async def test_a_batch_closes_early_when_it_is_wanted_and_enough_have_ended(tiny: Loaded) -> None:
     attempts = [Attempt(task, sample, "run") for task in (SEARCH, ANSWER) for sample in range(3)]
     engine, ended, wanted = ByTask(tiny), [], asyncio.Event()

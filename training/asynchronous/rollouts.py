@@ -10,7 +10,7 @@ import asyncio
 import math
 from typing import Any
 
-from callwright.envs.batch import Early, run_batch
+from callwright.envs.batch import Arena, Early, run_batch
 from callwright.envs.rollout import Rollout
 from callwright.training.asynchronous.admission import Admission, Place
 from callwright.training.asynchronous.stream import Stream
@@ -31,6 +31,7 @@ class AsynchronousRollouts:
         self._session = session
         self._served = served
         self._settings = settings
+        self._arena: Arena | None = None
         self._stream: Stream | None = None
 
     def take(self, step: int, model: Any) -> Batch:
@@ -44,6 +45,7 @@ class AsynchronousRollouts:
 
     async def _taken(self, step: int) -> list[list[Rollout]]:
         if self._stream is None:
+            self._arena = self._session.arena(self._session.config.grpo.temperature)
             self._stream = Stream(self._admission(step), self._group)
         self._stream.serve(step)
         return await self._stream.take(step, longest_wait_s(self._session.config, self._settings))
@@ -65,12 +67,13 @@ class AsynchronousRollouts:
         return rows
 
     async def _run(self, place: Place, wanted: asyncio.Event, *, fresh: bool = False) -> list[Rollout]:
-        session, grpo = self._session, self._session.config.grpo
+        session = self._session
+        assert self._arena is not None, "a group runs only after a version was sent"
         attempts = group_attempts(session.config, session.tasks, *place, fresh=fresh)
         close_at = self._settings.close_at
         return await run_batch(
             attempts,
-            session.arena(grpo.temperature),
+            self._arena,
             deadline_s=close_after_s(session.config, waves(session.config, len(attempts))),
             early=None if close_at is None else Early(wanted, close_at),
         )
