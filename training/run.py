@@ -12,9 +12,10 @@ from typing import Any
 from callwright.envs.executors.executor import Executor
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
+from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
-from callwright.training import report
+from callwright.training import processes, report
 from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import Scores, evaluate_model
@@ -23,7 +24,7 @@ from callwright.training.interrupt import graceful_interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, engine_class, open_session
-from callwright.training.tracking import open_tracker
+from callwright.training.tracking import NoTracker, open_tracker
 from callwright.training.warm_start import warm_start
 
 RUNS = Path("runs")
@@ -40,13 +41,17 @@ def train(
 
     ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops.
     ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
-    failed.
+    failed. Started as one of several processes, it does its share of the rollouts and updates; the first evaluates and
+    writes the record.
     """
     require_exact(engine_class(config))
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
-    folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+    if config.warm_start.stages and processes.count() > 1:
+        raise UserError("warm_start.stages are trained by one process: run them first, then start from the checkpoint")
+    with processes.first_before_the_others():
+        folder = _folder(config, resume)
     if config.deterministic:
         _be_deterministic()
     with open_session(config, executors) as session:
@@ -66,6 +71,12 @@ def evaluate(config: Config) -> dict[str, Any]:
     return {**first, "metric": {"success": first["success"]}, **scores}
 
 
+def _folder(config: Config, resume: bool) -> Path:
+    if not processes.is_first():
+        return RUNS / config.name
+    return resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+
+
 def _train(session: Session, folder: Path, resume: bool) -> Path:
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
@@ -78,6 +89,8 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
     rows, updates = _grpo(session, folder, loaded, checkpoint)
     seconds["grpo"] = time.monotonic() - started
     after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
+    if not processes.is_first():
+        return folder
     summary = {
         "before": {mode: before[mode] for mode in ("greedy", "sampled")},
         "after": {mode: after[mode] for mode in ("greedy", "sampled")},
@@ -108,10 +121,12 @@ def _grpo(
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker = open_tracker(config, folder)
+    tracker = open_tracker(config, folder) if processes.is_first() else NoTracker()
     with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
 
         def sink(step: int, row: dict[str, float]) -> None:
+            if not processes.is_first():
+                return
             metrics.write(step, row)
             tracker.log(step, row)
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
@@ -123,8 +138,9 @@ def _grpo(
         trainer.save_now()
     trainer.model.eval()  # from here on it is served: no dropout, no gradient checkpointing
     tracker.close()
-    shutil.rmtree(folder / "scratch", ignore_errors=True)
-    if interrupt.requested:
+    if processes.is_first():
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
+    if processes.any_of(interrupt.requested):
         log(f"saved; go on with: callwright train {folder} --resume")
         raise KeyboardInterrupt
     updates = int(trainer.state.global_step)
@@ -144,17 +160,18 @@ def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
 
 
 def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> Scores:
-    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
+    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there, and so do other processes."""
     path = folder / f"{name}.json"
-    if path.is_file():
-        kept: Scores = json.loads(path.read_text())
-        return kept
-    started = time.monotonic()
-    scores = evaluate_model(session, name, folder)
-    seconds["eval"] += time.monotonic() - started
-    write_json(path, scores)
-    log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
-    return scores
+    with processes.first_before_the_others():
+        if path.is_file():
+            kept: Scores = json.loads(path.read_text())
+            return kept
+        started = time.monotonic()
+        scores = evaluate_model(session, name, folder)
+        seconds["eval"] += time.monotonic() - started
+        write_json(path, scores)
+        log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
+        return scores
 
 
 def _dry_run(config: Config) -> Path:

@@ -1,8 +1,8 @@
 """The adapter between TRL's trainer and our rollouts: TRL asks ``GrpoRollouts`` for a batch, trains on it, asks again.
 
-Invariants: batch number ``i`` asks the same tasks whatever happened before; a batch that is mostly infra faults ends
-the run before any update uses it; what a row brings to the loss (ids, mask, logprobs, reward) comes from its trajectory
-alone.
+Invariants: batch number ``i`` asks the same tasks whatever happened before, and however many processes share it; a
+batch that is mostly infra faults ends the run before any update uses it; what a row brings to the loss (ids, mask,
+logprobs, reward) comes from its trajectory alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
+from callwright.training import processes
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
 from callwright.training.reward_queue_log import logged_reward_queue
@@ -37,26 +38,32 @@ class GrpoRollouts:
     last: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """One batch: ``len(prompts)`` rows in groups; the prompts themselves only say how many. Raises RunError."""
+        """This process's share of a batch: ``len(prompts)`` rows in groups; the prompts themselves only say how many.
+
+        Baselines, metrics and traces are those of the whole batch. Raises RunError.
+        """
         grpo = self.session.config.grpo
         step, started = trainer.rollout_index, time.monotonic()
         training = trainer.model.training
         trainer.model.eval()
         try:
-            rows = self._rollouts(step, len(prompts) // grpo.num_generations, trainer.state.global_step)
+            own = self._rollouts(step, len(prompts) // grpo.num_generations, trainer.state.global_step)
         finally:
             trainer.model.train(training)
+        rows = processes.gathered(own)
         rewards = [_counted(row, grpo.late) for row in rows]
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
         self._record(step, rows, rewards, str(trainer.scale_rewards), time.monotonic() - started)
         stop_on_faults(rows, grpo.max_infra_share, self.folder)
-        return self._columns(rows, rewards)
+        first = processes.rank() * len(own)
+        return self._columns(own, rewards[first : first + len(own)])
 
     def _rollouts(self, step: int, groups: int, version: int) -> list[Rollout]:
         session, grpo = self.session, self.session.config.grpo
         session.exact_engine.set_version(version)
-        tasks = session.tasks.sample("train", groups, "grpo", step * groups)
+        before = (step * processes.count() + processes.rank()) * groups
+        tasks = session.tasks.sample("train", groups, "grpo", before)
         with logged_reward_queue(session.reward_queue, self.folder, step):
             rows = self._run(tasks, f"{session.config.seed}|grpo|{step}")
             if grpo.resample_zero_variance:
@@ -79,7 +86,8 @@ class GrpoRollouts:
         ]
         if not starts:
             return rows
-        tasks = self.session.tasks.sample("train", len(starts), f"resample-{step}", 0)
+        before = processes.rank() * len(rows) // size
+        tasks = self.session.tasks.sample("train", len(starts), f"resample-{step}", before)
         fresh = self._run(tasks, f"{self.session.config.seed}|resample|{step}")
         for index, at in enumerate(starts):
             rows[at : at + size] = fresh[index * size : (index + 1) * size]
@@ -105,10 +113,11 @@ class GrpoRollouts:
     ) -> None:
         size = self.session.config.grpo.num_generations
         values = advantages(rewards, size, scale=scale)
-        with TraceWriter(self.folder / "traces", step_name(step)) as traces:
-            for row, advantage, reward in zip(rows, values, rewards, strict=True):
-                codec = self.session.policy(1.0).codec
-                traces.write(trace_record(row, codec, step=step, advantage=float(advantage), counted=reward))
+        if processes.is_first():
+            with TraceWriter(self.folder / "traces", step_name(step)) as traces:
+                for row, advantage, reward in zip(rows, values, rewards, strict=True):
+                    codec = self.session.policy(1.0).codec
+                    traces.write(trace_record(row, codec, step=step, advantage=float(advantage), counted=reward))
         stats, counted = group_stats(rewards, size), score(rows)
         known = [reward for reward in rewards if reward is not None]
         self.last = {

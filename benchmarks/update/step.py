@@ -1,7 +1,7 @@
 """One side's GRPO step, timed, and how much memory it took: a program of its own, so that neither side inherits the
 other's.
 
-A step is what lies between rollouts and rollouts: prepare the batch, loss and gradient of each micro-batch, clip, AdamW.
+A step is what lies between two batches of rollouts: prepare the batch, loss and gradient, clip, AdamW.
 The peak is the highest resident memory of a step above what the process held before it, which is the weights, the
 optimizer's two moments and the libraries; gradients are part of the peak.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ import pytest
 import torch
 from distributed_step import LOSSES, step
 
+from callwright.envs.tasks.source import open_source
 from callwright.serving.models import Loaded
+from callwright.training.checkpoints import complete
+from callwright.training.config import load_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -40,3 +44,30 @@ def test_a_step_of_two_processes_is_that_of_one(tiny: Loaded, tmp_path: Path) ->
         assert alone.norm() > 1e-2, "a step that is nothing proves nothing"
         assert torch.equal(first[loss], second[loss])
         assert float((first[loss] - alone).norm() / alone.norm()) < 1e-4
+
+
+@pytest.mark.timeout(900)
+def test_the_verb_shares_a_step_out(tmp_path: Path) -> None:
+    """Two processes ask the tasks that one would, each once, and write one record."""
+    words = [
+        "name=shared",
+        "model.lora.r=2",
+        "grpo.steps=1",
+        "grpo.prompts_per_step=4",
+        "grpo.num_generations=4",
+        "grpo.micro_batch=8",
+        "eval.n=7",
+        "eval.n_slices=0",
+        "checkpoint.every=1",
+    ]
+    done = two_processes("-m", "callwright", "train", "quickstart", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / "runs" / "shared"
+    assert not (tmp_path / "runs" / "shared-old-1").exists()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
+    assert json.loads((run / "summary.json").read_text())["updates"] == 2
+    assert [step for step, _ in complete(run / "checkpoints")] == [1]
+
+    traces = [json.loads(line) for line in (run / "traces" / "step-000000.jsonl").read_text().splitlines()]
+    tasks = open_source(load_config("quickstart").tasks, load_config("quickstart").seed).sample("train", 4, "grpo", 0)
+    assert [trace["key"] for trace in traces] == [task.key for task in tasks for _ in range(4)]

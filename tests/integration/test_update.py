@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -251,8 +251,8 @@ FAMILIES = [
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda config: config.model_type)
-def family(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield random_model(request.param)
+def family(request: pytest.FixtureRequest) -> Any:
+    return random_model(request.param)
 
 
 def random_model(config: Any, vocabulary: int = 200) -> Any:

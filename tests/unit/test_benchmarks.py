@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("__init__", "common"))
 PROMISED = {
     "rollout_vs_trl": {"speedup_at_0s", "speedup_at_500ms", "speedup_heavy_tail", "engine_share"},
+    "update_vs_trl": {"speedup", "memory_ratio", "relative_gradient_error"},
     "parser": {"vs_vllm_hermes", "linearity", "mb_per_s"},
     "validator": {"vs_pydantic", "vs_jsonschema"},
     "gateway": {"overhead_share", "concurrent_streams"},
