@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from callwright.envs.batch import Attempt
 from callwright.envs.rollout import Rollout
 from callwright.envs.tasks.source import TaskSource
+from callwright.training import processes
 from callwright.training.config_schema import Config
 from callwright.training.groups import has_zero_variance
 
@@ -24,6 +25,12 @@ def group_attempts(config: Config, tasks: TaskSource, step: int, index: int, *, 
         (task,) = tasks.sample("train", 1, "grpo", step * grpo.prompts_per_step + index)
     stream = f"{config.seed}|{'resample' if fresh else 'grpo'}|{step}"
     return [Attempt(task, sample, stream) for sample in range(grpo.num_generations)]
+
+
+def own_groups(config: Config) -> range:
+    """Which groups of every batch this process rolls out."""
+    share = config.grpo.prompts_per_step // processes.count()
+    return range(processes.rank() * share, (processes.rank() + 1) * share)
 
 
 def close_after_s(config: Config, waves: int) -> float:

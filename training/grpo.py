@@ -14,6 +14,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from callwright.serving.errors import UserError
+from callwright.training import processes
 from callwright.training.checkpoints import prune
 from callwright.training.config import Config
 from callwright.training.corrections import Corrections
@@ -36,14 +37,19 @@ _WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     """TRL's own config: ours for batch geometry and places, the user's ``grpo.trl`` for everything else, unrenamed.
 
-    One generation batch is ``prompts_per_step * num_generations`` rows, cut into micro-batches of ``grpo.micro_batch``
-    rows and used for ``num_iterations`` optimizer steps. Raises UserError for a key that TRL does not take.
+    One generation batch is ``prompts_per_step * num_generations`` rows. Each process has its share of whole groups, cut
+    into micro-batches of ``grpo.micro_batch`` rows; the batch is used for ``num_iterations`` optimizer steps. Raises
+    UserError for a key that TRL does not take.
     """
     grpo = config.grpo
-    rows = grpo.prompts_per_step * grpo.num_generations
+    if grpo.prompts_per_step % processes.count():
+        raise UserError(f"grpo.prompts_per_step {grpo.prompts_per_step} is not shared by {processes.count()} processes")
+    if grpo.faults is not None and processes.count() > 1:
+        raise UserError("grpo.faults breaks the queue of one process: start the run without a launcher")
+    rows = grpo.prompts_per_step // processes.count() * grpo.num_generations
     micro = min(grpo.micro_batch or rows, rows)
     if rows % micro:
-        raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a batch")
+        raise UserError(f"grpo.micro_batch {micro} does not divide the {rows} rows of a process's batch")
     if grpo.trl.get("mask_truncated_completions"):
         raise UserError(
             "grpo.trl.mask_truncated_completions would mask almost every row: it takes a turn that ends in a closing "
@@ -190,13 +196,14 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         self._step_started = now
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        prune(self._checkpoints, self._config.checkpoint.keep)
+        if processes.is_first():
+            prune(self._checkpoints, self._config.checkpoint.keep)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         minutes = self._config.grpo.minutes
         whole = state.global_step % args.num_iterations == 0
         late = minutes is not None and time.monotonic() - self._started >= minutes * 60
-        if whole and (late or self._interrupt.requested):
+        if whole and processes.any_of(late or self._interrupt.requested):
             control.should_training_stop = True
 
 

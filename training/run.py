@@ -16,7 +16,7 @@ from callwright.serving.engines.engine import require_exact
 from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
-from callwright.training import report
+from callwright.training import processes, report
 from callwright.training.asynchronous.rollouts import AsynchronousRollouts
 from callwright.training.checkpoints import latest
 from callwright.training.config import Config, dump_config
@@ -30,7 +30,7 @@ from callwright.training.run_folder import MetricLog, describe_run, new_run_fold
 from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
 from callwright.training.synchronous import SynchronousRollouts
-from callwright.training.tracking import open_tracker
+from callwright.training.tracking import NoTracker, open_tracker
 from callwright.training.warm_start import warm_start
 from callwright.training.watch import Watch
 
@@ -48,7 +48,8 @@ def train(
 
     ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops.
     ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
-    failed.
+    failed. Started as one of several processes, it does its share of the rollouts and updates; the first evaluates and
+    writes the record.
     """
     require_exact(engine_class(config))
     if config.decoding != "free":
@@ -60,10 +61,11 @@ def train(
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
+    _require_one_process(config)
     if config.deterministic:
         _be_deterministic()
-    with one_line_when_full(RUNS / config.name, "the same command"):
-        folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+    with one_line_when_full(RUNS / config.name, "the same command"), processes.first_before_the_others():
+        folder = _folder(config, resume)
     with (
         one_line_when_full(folder, f"callwright train {folder} --resume"),
         open_session(config, executors) as session,
@@ -87,6 +89,22 @@ def evaluate(config: Config) -> dict[str, Any]:
     return {**first, "metric": {"success": first["success"]}, **scores}
 
 
+def _require_one_process(config: Config) -> None:
+    """Raises UserError for what several processes cannot share."""
+    if processes.count() == 1:
+        return
+    if config.warm_start.stages:
+        raise UserError("warm_start.stages are trained by one process: run them first, then start from the checkpoint")
+    if config.engine.kind == "vllm":
+        raise UserError("engine.kind=vllm: weights are sent by a trainer of one process; train without a launcher")
+
+
+def _folder(config: Config, resume: bool) -> Path:
+    if not processes.is_first():
+        return RUNS / config.name
+    return resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+
+
 def _train(session: Session, folder: Path, resume: bool) -> Path:
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
@@ -100,6 +118,8 @@ def _train(session: Session, folder: Path, resume: bool) -> Path:
         rows, updates = _grpo(session, served, folder, loaded, checkpoint)
         seconds["grpo"] = time.monotonic() - started
         after = _evaluated(session, folder, "after", seconds) if config.grpo.steps else before
+    if not processes.is_first():
+        return folder
     summary = {
         "before": {mode: before[mode] for mode in ("greedy", "sampled")},
         "after": {mode: after[mode] for mode in ("greedy", "sampled")},
@@ -130,10 +150,13 @@ def _grpo(
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker, watch = open_tracker(config, folder), Watch(config, folder, metrics.rows())
+    tracker = open_tracker(config, folder) if processes.is_first() else NoTracker()
+    watch = Watch(config, folder, metrics.rows())
     with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
 
         def sink(step: int, row: dict[str, float]) -> None:
+            if not processes.is_first():
+                return
             row = watch.marked(step, row)
             metrics.write(step, row)
             tracker.log(step, row)
@@ -147,8 +170,9 @@ def _grpo(
             trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
     tracker.close()
-    shutil.rmtree(folder / "scratch", ignore_errors=True)
-    if interrupt.requested:
+    if processes.is_first():
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
+    if processes.any_of(interrupt.requested):
         log(f"saved; go on with: callwright train {folder} --resume")
         raise KeyboardInterrupt
     served.renew(trainer.rollout_index, trainer.model.eval())  # evaluated without dropout and gradient checkpointing
@@ -174,17 +198,18 @@ def _resumed_model(session: Session, folder: Path, checkpoint: Path) -> Loaded:
 
 
 def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, float]) -> Scores:
-    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there."""
+    """Evaluate and keep the result in ``NAME.json``; a resumed run finds it there, and so do other processes."""
     path = folder / f"{name}.json"
-    if path.is_file():
-        kept: Scores = json.loads(path.read_text())
-        return kept
-    started = time.monotonic()
-    scores = evaluate_model(session, name, folder)
-    seconds["eval"] += time.monotonic() - started
-    write_json(path, scores)
-    log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
-    return scores
+    with processes.first_before_the_others():
+        if path.is_file():
+            kept: Scores = json.loads(path.read_text())
+            return kept
+        started = time.monotonic()
+        scores = evaluate_model(session, name, folder)
+        seconds["eval"] += time.monotonic() - started
+        write_json(path, scores)
+        log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
+        return scores
 
 
 def _dry_run(config: Config) -> Path:

@@ -1,8 +1,8 @@
 """The adapter between TRL's trainer and our rollouts: TRL asks ``GrpoRollouts`` for a batch, trains on it, asks again.
 
-Invariants: batch number ``i`` asks the same tasks whatever happened before; a batch that is mostly infra faults ends
-the run before any update uses it; what a row brings to the loss (ids, mask, logprobs, reward) comes from its trajectory
-alone.
+Invariants: batch number ``i`` asks the same tasks whatever happened before, and however many processes share it; a
+batch that is mostly infra faults ends the run before any update uses it; what a row brings to the loss (ids, mask,
+logprobs, reward) comes from its trajectory alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from callwright.envs.evaluate import score
 from callwright.envs.rollout import Rollout
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, Sampled, completion
+from callwright.training import processes
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, spread
 from callwright.training.sections.grpo import LatePolicy
@@ -57,16 +58,21 @@ class GrpoRollouts:
     last: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """One batch: ``len(prompts)`` rows in groups; the prompts themselves say nothing. Raises RunError."""
+        """This process's share of a batch: ``len(prompts)`` rows in groups; the prompts themselves say nothing.
+
+        Baselines, metrics and traces are those of the whole batch. Raises RunError.
+        """
         grpo = self.session.config.grpo
         step, started = trainer.rollout_index, time.monotonic()
-        batch = self.source.take(step, trainer.model)
+        own = self.source.take(step, trainer.model)
+        batch = Batch(processes.gathered(own.rows), own.metrics)
         rewards = [_counted(row, grpo.late) for row in batch.rows]
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
         self._record(step, batch, rewards, str(trainer.scale_rewards), time.monotonic() - started)
         stop_on_faults(batch.rows, grpo.max_infra_share, self.folder)
-        return self._columns(batch.rows, rewards)
+        first = processes.rank() * len(own.rows)
+        return self._columns(own.rows, rewards[first : first + len(own.rows)])
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
         policy = self.session.policy(1.0)
@@ -87,10 +93,11 @@ class GrpoRollouts:
         rows = batch.rows
         size = self.session.config.grpo.num_generations
         values = advantages(rewards, size, scale=scale)
-        with TraceWriter(self.folder / "traces", step_name(step)) as traces:
-            for row, advantage, reward in zip(rows, values, rewards, strict=True):
-                codec = self.session.policy(1.0).codec
-                traces.write(trace_record(row, codec, step=step, advantage=float(advantage), counted=reward))
+        if processes.is_first():
+            with TraceWriter(self.folder / "traces", step_name(step)) as traces:
+                for row, advantage, reward in zip(rows, values, rewards, strict=True):
+                    codec = self.session.policy(1.0).codec
+                    traces.write(trace_record(row, codec, step=step, advantage=float(advantage), counted=reward))
         stats, counted = group_stats(rewards, size), score(rows)
         known = [reward for reward in rewards if reward is not None]
         self.last = {

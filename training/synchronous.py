@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callwright.envs.rollout import Rollout
-from callwright.training.batch_plan import close_after_s, group_attempts, teaches_nothing
+from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
 from callwright.training.reward_queue_log import logged_reward_queue
 from callwright.training.run_custom_grpo import Batch
 from callwright.training.served import ServedPolicy
@@ -31,7 +31,7 @@ class SynchronousRollouts:
         try:
             receipt = self._served.renew(step, model)
             with logged_reward_queue(session.reward_queue, self._folder, step):
-                groups = self._run(step, range(session.config.grpo.prompts_per_step))
+                groups = self._run(step, own_groups(session.config))
                 if session.config.grpo.resample_zero_variance:
                     dull = [index for index, group in groups.items() if teaches_nothing(group)]
                     groups |= self._run(step, dull, fresh=True)

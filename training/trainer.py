@@ -16,6 +16,7 @@ import torch
 from accelerate.utils import is_peft_model
 from trl import GRPOTrainer
 
+from callwright.training import processes
 from callwright.training.checkpoints import latest, publish
 from callwright.training.corrections import Corrections
 from callwright.training.groups import loss_scale
@@ -165,11 +166,18 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def save_now(self) -> None:
         """Publish a checkpoint of the present step, unless it is there already."""
         newest = latest(self._checkpoints)
-        if newest is None or newest[0] != self.rollout_index:
+        # The first may publish before another looks: one process that misses it is enough for all to save.
+        if processes.any_of(newest is None or newest[0] != self.rollout_index):
             self._save_checkpoint(self.model, None)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Save through Trainer into a staging folder, then publish it whole as ``checkpoints/step-N``."""
+        """The first process saves through Trainer into a staging folder and publishes that whole as
+        ``checkpoints/step-N``; the others wait."""
+        if processes.is_first():
+            self._publish(model, trial)
+        self.accelerator.wait_for_everyone()
+
+    def _publish(self, model: Any, trial: Any) -> None:
         step = self.rollout_index
         with publish(self._checkpoints, step) as staging:
             output_dir, self.args.output_dir = self.args.output_dir, str(staging)

@@ -19,21 +19,19 @@ from benchmarks.update.rows import Row, make_rows
 from callwright.serving.models import Loaded, load
 from callwright.training.trainer import ToolGRPOTrainer
 
-SIDES = ("TRL", "callwright")
 MAX_COMPLETION = 900
 LEARNING_RATE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What one model trains on. ``micro_batch`` in rows."""
+    """What one model trains on: ``groups`` of 8 rollouts of up to ``turns`` turns, as one micro-batch."""
 
     groups: int
     turns: int
-    micro_batch: int
 
 
-SIZES = {"tiny": Size(groups=8, turns=5, micro_batch=64), "smollm2": Size(groups=1, turns=3, micro_batch=GROUP)}
+SIZES = {"tiny": Size(groups=4, turns=5), "smollm2": Size(groups=1, turns=2)}
 
 
 def load_model(name: str) -> Loaded:
@@ -50,8 +48,7 @@ def make_trainer(side: str, name: str, folder: Path, **settings: Any) -> tuple[A
     rows = make_rows(loaded.codec, size.groups, size.turns)
     arguments = GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=size.micro_batch,
-        gradient_accumulation_steps=len(rows) // size.micro_batch,
+        per_device_train_batch_size=len(rows),
         num_generations=GROUP,
         max_completion_length=MAX_COMPLETION,
         learning_rate=LEARNING_RATE,
@@ -71,7 +68,7 @@ def make_trainer(side: str, name: str, folder: Path, **settings: Any) -> tuple[A
     }
     ours = side == "callwright"
     trainer = ToolGRPOTrainer(**common, checkpoints=folder / "checkpoints") if ours else GRPOTrainer(**common)
-    trainer.current_gradient_accumulation_steps = arguments.gradient_accumulation_steps
+    trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
     return trainer, rows
 

@@ -1,4 +1,4 @@
-"""Training that samples from a real vLLM server: every version is sent and proved, and the run leaves what any run does."""
+"""Training that samples from a real vLLM server: every version is sent and proved."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.
 PROMISED = {
     "rollout_vs_trl": {"speedup_at_0s", "speedup_at_500ms", "speedup_heavy_tail", "engine_share"},
     "async_vs_sync": {"updates_speedup", "success_speedup"},
+    "update_vs_trl": {"speedup", "memory_ratio", "relative_gradient_error"},
     "parser": {"vs_vllm_hermes", "linearity", "mb_per_s"},
     "validator": {"vs_pydantic", "vs_jsonschema"},
     "gateway": {"overhead_share", "concurrent_streams"},

@@ -14,7 +14,7 @@ from callwright.envs.batch import Arena, Early, run_batch
 from callwright.envs.rollout import Rollout
 from callwright.training.asynchronous.admission import Admission, Place
 from callwright.training.asynchronous.stream import Stream
-from callwright.training.batch_plan import close_after_s, group_attempts, teaches_nothing
+from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
 from callwright.training.config_schema import Config
 from callwright.training.run_custom_grpo import Batch
 from callwright.training.sections.grpo import Asynchronous
@@ -53,7 +53,7 @@ class AsynchronousRollouts:
     def _admission(self, step: int) -> Admission:
         config = self._session.config
         return Admission(
-            groups=config.grpo.prompts_per_step,
+            groups=len(own_groups(config)),
             batches=config.grpo.steps,
             max_staleness=self._settings.max_staleness,
             at_once=groups_at_once(config),
@@ -69,7 +69,8 @@ class AsynchronousRollouts:
     async def _run(self, place: Place, wanted: asyncio.Event, *, fresh: bool = False) -> list[Rollout]:
         session = self._session
         assert self._arena is not None, "a group runs only after a version was sent"
-        attempts = group_attempts(session.config, session.tasks, *place, fresh=fresh)
+        index = own_groups(session.config)[place.group]
+        attempts = group_attempts(session.config, session.tasks, place.batch, index, fresh=fresh)
         close_at = self._settings.close_at
         return await run_batch(
             attempts,
@@ -86,6 +87,6 @@ def groups_at_once(config: Config) -> int:
 
 def longest_wait_s(config: Config, settings: Asynchronous) -> float:
     """How long the trainer waits for a batch at most: for all that may be ahead of it, each to its own deadline."""
-    ahead = (settings.max_staleness + 1) * config.grpo.prompts_per_step
+    ahead = (settings.max_staleness + 1) * len(own_groups(config))
     rounds = math.ceil(ahead / groups_at_once(config)) * (2 if config.grpo.resample_zero_variance else 1)
     return rounds * close_after_s(config, waves(config, config.grpo.num_generations)) + SLACK_S

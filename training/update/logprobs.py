@@ -20,6 +20,8 @@ from callwright.training.update.layout import Layout, lay_out
 CPU_TILE = 2**22
 """Logits held at once on a CPU: what its caches gain from. TRL's own size, 2**27, elsewhere."""
 TILE = 2**27
+NARROWEST = 256
+"""Columns of the vocabulary at once, at least."""
 
 
 def install(model: Any, temperature: float) -> None:
@@ -47,7 +49,7 @@ def _packed(model: Any, layout: Layout, temperature: float) -> tuple[torch.Tenso
     head = model.get_output_embeddings()
     weight, bias = (part.full_tensor() if isinstance(part, DTensor) else part for part in (head.weight, head.bias))
     tile = CPU_TILE if hidden.device.type == "cpu" else TILE
-    vocabulary = max(256, tile // max(1, len(layout.sources)))
+    vocabulary = max(NARROWEST, tile // max(1, len(layout.sources)))
     with maybe_gather_lm_head_ctx(weight, bias):
         logprobs, entropies, *_ = ChunkedLogProbFunction.apply(
             pick(hidden, layout.sources), weight, bias, layout.labels, temperature, vocabulary, None, 1.0, ("entropy",)

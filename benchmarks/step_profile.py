@@ -1,0 +1,140 @@
+"""Where the processor time of one GRPO step goes: rollouts with tools through the broker, then the update.
+
+A step of the quickstart's config is run once under Python's profiler, every thread with one of its own and its own
+processor clock, so that waiting costs nothing. The time of a function in C is its caller's. The profiler makes Python
+dearer than it is and leaves tensor operations as they are, so what is ours is rather overstated.
+
+Headline: the shares are of the engine's time, which is that of sampling (the engine's thread, without what it calls of
+the parser and the tokenizer); ``largest_share`` is that of the largest part of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import Measured, Row, progress, run
+
+if TYPE_CHECKING:
+    from callwright.training.config import Config
+
+HEADLINE = ("queue", "parser", "validator", "tokenizer", "other_python", "largest_share")
+# A file belongs to the first part that names a piece of its path; what no line names is a library.
+PARTS = (
+    ("validator", ("callwright/serving/protocol/validation", "protocol/strict_json", "protocol/schema")),
+    ("parser", ("callwright/serving/protocol/", "callwright/serving/turn")),
+    ("queue", ("callwright/serving/queues/", "executors/command_queue", "/asyncio/", "/selectors")),
+    ("tokenizer", ("callwright/serving/engines/codec", "/transformers/tokenization", "/tokenizers/")),
+    ("update", ("callwright/training/update/", "training/trainer", "training/microbatches", "/trl/", "/accelerate/")),
+    ("engine", ("callwright/serving/engines/",)),
+    ("other_python", ("callwright/",)),
+)
+TENSORS = ("/torch/", "/transformers/", "/numpy/")  # the engine's in its thread, else the update's
+ENGINE_THREAD = "callwright-engine"
+Function = tuple[str, int, str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    # One thread of computation, whose processor time its caller sees.
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    return run("step_profile", measure, HEADLINE, argv, _options)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prompts", type=int, default=16, help="tasks in the step, 8 rollouts each")
+
+
+def measure(options: argparse.Namespace) -> Measured:
+    """Run the step and sort its time into parts."""
+    from callwright.training.config import load_config
+
+    words = ["name=profile", f"grpo.prompts_per_step={options.prompts}", "grpo.steps=1", "checkpoint.every=0"]
+    with tempfile.TemporaryDirectory() as folder, _every_thread() as profiles:
+        _step(load_config("quickstart", words), Path(folder), profiles)
+    seconds: Counter[str] = Counter()
+    for thread, profile in profiles:
+        seconds.update(_by_part(profile, thread))
+    engine = seconds["engine"]
+    shares = {part: seconds[part] / engine for part in HEADLINE if part in dict(PARTS)}
+    rows: list[Row] = [
+        {"part": part, "processor_s": spent, "of_the_engine": spent / engine} for part, spent in seconds.most_common()
+    ]
+    notes = (f"{options.prompts * 8} rollouts; the profiler is on", "update and library are not parts of ours")
+    return Measured(rows, {**shares, "largest_share": max(shares.values())}, notes)
+
+
+Profiles = list[tuple[str, cProfile.Profile]]
+
+
+@contextmanager
+def _every_thread() -> Iterator[Profiles]:
+    """Every thread that starts within has a profile of its own, from its first call on."""
+    profiles: Profiles = []
+
+    def begin(*_: Any) -> None:
+        profile = cProfile.Profile(timer=time.thread_time)
+        profiles.append((threading.current_thread().name, profile))
+        profile.enable()  # in the place of this function
+
+    threading.setprofile(begin)
+    try:
+        yield profiles
+    finally:
+        threading.setprofile(None)
+
+
+def _step(config: Config, folder: Path, profiles: Profiles) -> None:
+    from callwright.training.grpo import build_trainer
+    from callwright.training.interrupt import graceful_interrupt
+    from callwright.training.run_custom_grpo import GrpoRollouts
+    from callwright.training.session import open_session
+    from callwright.training.warm_start import warm_start
+
+    with open_session(config) as session, graceful_interrupt() as interrupt:
+        loaded = warm_start(session, folder)
+        session.adopt(loaded)
+        rollouts = GrpoRollouts(session, folder)
+        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, _say, interrupt)
+        session.adopt(loaded, trainer.model)
+        profile = cProfile.Profile(timer=time.thread_time)
+        profiles.append((threading.current_thread().name, profile))
+        profile.runcall(trainer.train)
+
+
+def _say(step: int, row: dict[str, float]) -> None:
+    progress(f"step {step}: {row['rollout_seconds']:.1f} of {row['step_seconds']:.1f} s were rollouts")
+
+
+def _by_part(profile: cProfile.Profile, thread: str) -> Counter[str]:
+    """Seconds by part; a function in C ("~") is counted for those that called it, in their proportions."""
+    spent: Counter[str] = Counter()
+    statistics: dict[Function, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    for (file, _, _), (_, _, own, _, callers) in statistics.items():
+        if file != "~":
+            spent[_part(file, thread)] += own
+        for (caller, _, _), (_, _, part_of_own, _) in callers.items() if file == "~" else ():
+            spent[_part(caller, thread)] += part_of_own
+    return spent
+
+
+def _part(file: str, thread: str) -> str:
+    for part, marks in PARTS:
+        if any(mark in file for mark in marks):
+            return part
+    if any(mark in file for mark in TENSORS):
+        return "engine" if thread == ENGINE_THREAD else "update"
+    return "library"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,73 @@
+"""Two processes over gloo do what one does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from distributed_step import LOSSES, step
+
+from callwright.envs.tasks.source import open_source
+from callwright.serving.models import Loaded
+from callwright.training.checkpoints import complete
+from callwright.training.config import load_config
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 600.0
+
+
+def two_processes(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """``command`` twice, as torchrun starts it. The port is any that is free."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
+    rendezvous = ["--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    return subprocess.run(
+        [*launcher, *rendezvous, *command], capture_output=True, text=True, cwd=folder, timeout=PATIENCE_S
+    )
+
+
+@pytest.mark.timeout(900)
+def test_a_step_of_two_processes_is_that_of_one(tiny: Loaded, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    tiny.model.save_pretrained(model)
+    tiny.tokenizer.save_pretrained(model)
+    script = str(Path(__file__).with_name("distributed_step.py"))
+    done = two_processes(script, str(model), str(tmp_path), folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (torch.load(tmp_path / f"moved-{rank}.pt", weights_only=True) for rank in (0, 1))
+    for loss in LOSSES:
+        alone = step(model, tmp_path / "alone", loss)
+        assert alone.norm() > 1e-2, "a step that is nothing proves nothing"
+        assert torch.equal(first[loss], second[loss])
+        assert float((first[loss] - alone).norm() / alone.norm()) < 1e-4
+
+
+@pytest.mark.timeout(900)
+def test_the_verb_shares_a_step_out(tmp_path: Path) -> None:
+    """Two processes ask the tasks that one would, each once, and write one record."""
+    words = [
+        "name=shared",
+        "model.lora.r=2",
+        "grpo.steps=1",
+        "grpo.prompts_per_step=4",
+        "grpo.num_generations=4",
+        "grpo.micro_batch=8",
+        "eval.n=7",
+        "eval.n_slices=0",
+        "checkpoint.every=1",
+    ]
+    done = two_processes("-m", "callwright", "train", "quickstart", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / "runs" / "shared"
+    assert not (tmp_path / "runs" / "shared-old-1").exists()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
+    assert json.loads((run / "summary.json").read_text())["updates"] == 2
+    assert [step for step, _ in complete(run / "checkpoints")] == [1]
+
+    traces = [json.loads(line) for line in (run / "traces" / "step-000000.jsonl").read_text().splitlines()]
+    tasks = open_source(load_config("quickstart").tasks, load_config("quickstart").seed).sample("train", 4, "grpo", 0)
+    assert [trace["key"] for trace in traces] == [task.key for task in tasks for _ in range(4)]
