@@ -22,7 +22,8 @@ from callwright.serving.progress import Progress, log
 from callwright.training.experts import Habits, ScriptedEngine, script
 from callwright.training.retold import retold
 from callwright.training.sections.warm_start import WarmStage
-from callwright.training.session import Session, at_once
+from callwright.training.in_flight import at_once
+from callwright.training.session import Session
 
 CONCURRENT_TRACES = 64
 

@@ -33,24 +33,25 @@ def train(
     config: Config,
     *,
     resume: bool = False,
-    dry_run: bool = False,
     executors: Mapping[str, Executor] | None = None,
 ) -> Path:
     """Warm start, evaluate, GRPO, evaluate; everything is in the returned run folder.
 
-    ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops.
-    ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
+    ``resume`` goes on from the newest complete checkpoint. ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
     failed.
     """
-    require_exact(engine_class(config))
-    if dry_run:
-        return _dry_run(config)
-    grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
+    check(config)
     folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
     if config.deterministic:
         _be_deterministic()
     with open_session(config, executors) as session:
         return _train(session, folder, resume)
+
+
+def check(config: Config) -> None:
+    """What a run would refuse at its start, before anything is spent. Raises UserError."""
+    require_exact(engine_class(config))
+    grpo_arguments(config, RUNS / config.name / "scratch")
 
 
 def evaluate(config: Config) -> dict[str, Any]:
@@ -155,18 +156,6 @@ def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, flo
     write_json(path, scores)
     log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
     return scores
-
-
-def _dry_run(config: Config) -> Path:
-    arguments = grpo_arguments(config, RUNS / config.name / "scratch")
-    print(dump_config(config), end="")
-    rows = config.grpo.prompts_per_step * config.grpo.num_generations
-    log(
-        f"a step: {config.grpo.prompts_per_step} tasks x {config.grpo.num_generations} = {rows} rollouts, in "
-        f"micro-batches of {arguments.per_device_train_batch_size}, {arguments.num_iterations} update(s); "
-        f"{config.grpo.steps} steps"
-    )
-    return RUNS / config.name
 
 
 def _be_deterministic() -> None:

@@ -32,9 +32,8 @@ from callwright.training.background_loop import BackgroundLoop
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.executor_settings import executor_settings, searches_tasks, tools_of
+from callwright.training.in_flight import in_flight
 from callwright.training.remote import remote_engine
-
-IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
 
 
 @dataclass(slots=True)
@@ -126,22 +125,6 @@ class Session:
             self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
         )
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
-
-
-def at_once(config: Config, most: int) -> int:
-    """How many rollouts run at once: ``most``, or fewer where each keeps a lane of a stateful tool to its end."""
-    stateful = any(tool.stateful for tool in DEFAULT_TOOLS if tool.name in config.tools)
-    return min(most, config.executors.lanes) if stateful else most
-
-
-def in_flight(config: Config) -> int:
-    """How many rollouts of the engine run at once."""
-    return at_once(config, IN_FLIGHT_PER_ROW * config.engine.max_batch)
-
-
-def waves(config: Config, attempts: int) -> int:
-    """How many waves so many attempts take: those of one wave run at once."""
-    return -(-attempts // in_flight(config))
 
 
 def engine_class(config: Config) -> type:
