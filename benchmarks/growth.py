@@ -37,7 +37,7 @@ IN_FLIGHT = (8, 64, 512, 2048)
 TOKENS = (1024, 4096, 16384, 32768)
 TURNS = 3  # of a rollout where the number in flight grows: two calls and the answer
 LANES = 64
-DEADLINE_S = 600.0
+DEADLINE_S = 3600.0  # nothing is to end for lack of time, however busy the machine
 QUESTION = "What is the code of BCDF?"
 ANSWER = "481"
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK. the code of BCDF is 481."), ("GHJK", "the code of GHJK is 77.")]
@@ -94,7 +94,7 @@ async def _batch(codec: Codec, rollouts: int, turns: int, traced: bool) -> Batch
     budgets = Budgets(
         turn_tokens=512, policy_tokens=2**20, context=2**20, calls=turns, invalid_calls=0, wall_s=DEADLINE_S
     )
-    settings = ExecutorSettings(tools=("web",), lanes=LANES)
+    settings = ExecutorSettings(tools=("web",), lanes=LANES, lease_s=DEADLINE_S)
     async with Executors(settings, documents=DOCUMENTS) as executors:
         episode = partial(executors.episode, lambda tool: DEADLINE_S)
         policy = Policy(engine, codec, (WEB,), system_prompt=False)
