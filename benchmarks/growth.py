@@ -80,7 +80,8 @@ class Reciter:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that ended: ``seconds`` of the processor and of the clock. ``size``: what the memory tracer saw at its peak, in bytes; 0 where it was off."""
+    """A batch that ended: ``seconds`` of the processor and of the clock. ``size``: what the memory tracer
+    saw at its peak, in bytes; 0 where it was off."""
 
     seconds: float
     wall: float

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from callwright.training import memory
 from callwright.training.checkpoints import resolve_checkpoint
@@ -60,8 +59,10 @@ class Layout:
     def lines(self) -> Iterator[str]:
         """The layout as text."""
         b = self.batches
-        yield f"a batch: {b.groups} groups x {b.group_size} = {b.rollouts} rollouts, {b.in_flight} at once (waves: {b.waves})"
-        yield f"an update: micro-batches of {b.micro_batch} rows, {b.rollouts // b.micro_batch} of them; {b.updates} a batch"
+        yield f"a batch: {b.groups} groups x {b.group_size} = {b.rollouts} rollouts"
+        yield f"rollouts at once: {b.in_flight}, so that a batch takes {b.waves} wave(s)"
+        passes = b.rollouts // b.micro_batch
+        yield f"an update: {passes} micro-batches of {b.micro_batch} rows; {b.updates} update(s) a batch"
         yield f"the run: {b.steps} batches, {b.steps * b.rollouts} rollouts, {b.optimizer_steps} optimizer steps"
         sampled, seen = b.rollouts * b.policy_tokens, b.rollouts * b.context
         yield f"tokens, at most: {sampled:,} sampled and {seen:,} trained through a batch; {b.steps * sampled:,} in all"
@@ -140,7 +141,8 @@ def _processes(config: Config, source: str) -> Iterator[str]:
     settings, size = executor_settings(config, tools_of(config)), int(os.environ.get("WORLD_SIZE", "1"))
     device = config.engine.device
     where = "cuda where there is one, else cpu" if device == "auto" else device
-    yield f"{size} trainer{'s' if size > 1 else ''} ({where}): updates, and the engine inside, {config.engine.max_batch} rows"
+    trainers = f"{size} trainer{'s' if size > 1 else ''} ({where})"
+    yield f"{trainers}: updates, and the engine inside, {config.engine.max_batch} rows"
     for tool in settings.tools:
         if tool in settings.external:
             yield f"1 or more workers of {tool}, each started as: callwright worker {tool} {source}"

@@ -77,7 +77,9 @@ def trained_parameters(parameters: int | None, shape: Shape | None, load: Load) 
         return parameters
     if shape is None:
         return None
-    chosen = shape.matrices if load.targets == ("all-linear",) else {name: shape.matrices[name] for name in load.targets}
+    chosen = (
+        shape.matrices if load.targets == ("all-linear",) else {name: shape.matrices[name] for name in load.targets}
+    )
     return shape.layers * sum(load.rank * (into + out) for into, out in chosen.values())
 
 

@@ -88,7 +88,9 @@ def _scores(run: Path | None) -> str:
             low, high = score["interval"]
             cells = f"{score['success']:.3f} | {low:.3f} to {high:.3f} | {score['valid_call_rate']:.3f}"
             lines.append(f"| {when}, {mode} | {cells} | {score['n_scored']} |")
-    return "\n".join([*lines, "", f"After {summary['steps']} steps, {summary['updates']} updates; seed {summary['seed']}."])
+    return "\n".join(
+        [*lines, "", f"After {summary['steps']} steps, {summary['updates']} updates; seed {summary['seed']}."]
+    )
 
 
 def _versions(run: Path | None) -> Mapping[str, str | None]:

@@ -16,7 +16,7 @@ from callwright.serving.models import Loaded, load
 from callwright.serving.progress import Progress, log
 from callwright.training import report
 from callwright.training.checkpoints import latest
-from callwright.training.config import Config, dump_config
+from callwright.training.config import Config
 from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
@@ -37,8 +37,8 @@ def train(
 ) -> Path:
     """Warm start, evaluate, GRPO, evaluate; everything is in the returned run folder.
 
-    ``resume`` goes on from the newest complete checkpoint. ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
-    failed.
+    ``resume`` goes on from the newest complete checkpoint. ``executors`` puts ready ones in the place of a tool's own.
+    Raises UserError for bad input and RunError when the run failed.
     """
     check(config)
     folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)

@@ -22,9 +22,9 @@ from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, completion
 from callwright.training.faults import stop_on_faults
 from callwright.training.groups import advantages, counts_wrongly, group_stats, has_zero_variance, spread
+from callwright.training.in_flight import waves
 from callwright.training.reward_queue_log import logged_reward_queue
 from callwright.training.sections.grpo import LatePolicy
-from callwright.training.in_flight import waves
 from callwright.training.session import Session
 from callwright.training.trace_records import trace_record
 

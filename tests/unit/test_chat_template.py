@@ -108,7 +108,9 @@ def answered(*calls: ToolCall) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_prompt_has_the_ids_of_training(dialect: str, kind: str, explain: bool) -> None:
     tokenizer = tokenizer_of(kind, dialect)
-    policy = Policy(ScriptedEngine(Codec(tokenizer), []), Codec(tokenizer), DEFAULT_TOOLS, dialect, system_prompt=explain)
+    policy = Policy(
+        ScriptedEngine(Codec(tokenizer), []), Codec(tokenizer), DEFAULT_TOOLS, dialect, system_prompt=explain
+    )
     ids = rendered(tokenizer, dialect, [{"role": "user", "content": QUESTION}], explain)
     assert ids == policy.prompt_ids(QUESTION)
 
@@ -198,7 +200,9 @@ def play(tokenizer: Any, dialect: str, turns: list[str]) -> Rollout:
         return Reward(0.0, {})
 
     codec = Codec(tokenizer)
-    policy = Policy(ScriptedEngine(codec, [*turns, get_dialect(dialect).render_solution("42")]), codec, DEFAULT_TOOLS, dialect)
+    policy = Policy(
+        ScriptedEngine(codec, [*turns, get_dialect(dialect).render_solution("42")]), codec, DEFAULT_TOOLS, dialect
+    )
     budgets = Budgets(turn_tokens=2000, policy_tokens=9000, context=20000, calls=9)
     task = Task("t/0", "lookup", QUESTION, "42")
     return asyncio.run(rollout(task, policy, call, grade, budgets, key=1, session="s"))

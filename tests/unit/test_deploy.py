@@ -4,6 +4,7 @@ them. Nothing of it runs here."""
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,20 @@ def check_words(words: list[str]) -> None:
         assert config.executors.broker != "memory"
 
 
+def test_the_pages_own_commands_load() -> None:
+    lines = (ROOT / "docs" / "scaling.md").read_text().splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    callwright ")]
+    assert len(commands) >= 7
+    for _, *words in commands:
+        if words[0] == "merge":
+            assert load_config("quickstart", words[2:]).merge.folder == "my-model"
+        else:
+            check_words(words)
+    for line in lines:
+        if line.startswith("    accelerate launch"):
+            assert (ROOT / shlex.split(line)[3]).is_file()
+
+
 def instructions(name: str) -> list[tuple[str, str]]:
     text = (DEPLOY / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -56,7 +71,17 @@ def instructions(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", OURS.values())
 def test_an_image_installs_extras_that_exist_and_starts_a_verb(name: str) -> None:
     found = instructions(name)
-    assert {word for word, _ in found} <= {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "VOLUME", "EXPOSE", "ENTRYPOINT", "CMD"}
+    assert {word for word, _ in found} <= {
+        "FROM",
+        "RUN",
+        "ENV",
+        "WORKDIR",
+        "COPY",
+        "VOLUME",
+        "EXPOSE",
+        "ENTRYPOINT",
+        "CMD",
+    }
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (asked,) = [match[1] for word, rest in found if word == "RUN" and (match := re.search(r'"\.\[(.*?)\]"', rest))]
     assert set(asked.split(",")) <= set(extras)
@@ -125,7 +150,8 @@ def test_workers_follow_the_queue_of_their_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "section", "kind"), [("fsdp2", "fsdp_config", "FSDP"), ("deepspeed-zero3", "deepspeed_config", "DEEPSPEED")]
+    ("name", "section", "kind"),
+    [("fsdp2", "fsdp_config", "FSDP"), ("deepspeed-zero3", "deepspeed_config", "DEEPSPEED")],
 )
 def test_accelerate_reads_its_config(name: str, section: str, kind: str) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")
