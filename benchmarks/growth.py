@@ -2,7 +2,8 @@
 
 An engine that recites its turns at once stands in for the model, so that all the time is that of the rollout function,
 the stream parser, the queues and the executors: the real ones, with the real search. Rollouts start together, as a
-batch of training does. Time and memory are measured apart, because tracing memory takes time.
+batch of training does. Time is that of the processor, all threads of the process together: nothing here waits for
+anything else, and other programs of the machine do not count. Memory is traced in a run of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ IN_FLIGHT = (8, 64, 512, 2048)
 TOKENS = (1024, 4096, 16384, 32768)
 TURNS = 3  # of a rollout where the number in flight grows: two calls and the answer
 LANES = 64
-DEADLINE_S = 600.0
+DEADLINE_S = 3600.0  # nothing is to end for lack of time, however busy the machine
 QUESTION = "What is the code of BCDF?"
 ANSWER = "481"
 DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK. the code of BCDF is 481."), ("GHJK", "the code of GHJK is 77.")]
@@ -79,9 +80,11 @@ class Reciter:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that ended. ``size``: what the memory tracer saw at its peak, in bytes; 0 where it was off."""
+    """A batch that ended: ``seconds`` of the processor and of the clock. ``size``: what the memory tracer
+    saw at its peak, in bytes; 0 where it was off."""
 
     seconds: float
+    wall: float
     rollouts: Sequence[Rollout]
     size: int
 
@@ -92,7 +95,7 @@ async def _batch(codec: Codec, rollouts: int, turns: int, traced: bool) -> Batch
     budgets = Budgets(
         turn_tokens=512, policy_tokens=2**20, context=2**20, calls=turns, invalid_calls=0, wall_s=DEADLINE_S
     )
-    settings = ExecutorSettings(tools=("web",), lanes=LANES)
+    settings = ExecutorSettings(tools=("web",), lanes=LANES, lease_s=DEADLINE_S)
     async with Executors(settings, documents=DOCUMENTS) as executors:
         episode = partial(executors.episode, lambda tool: DEADLINE_S)
         policy = Policy(engine, codec, (WEB,), system_prompt=False)
@@ -101,22 +104,22 @@ async def _batch(codec: Codec, rollouts: int, turns: int, traced: bool) -> Batch
         gc.collect()
         if traced:
             tracemalloc.start()
-        started = time.perf_counter()
+        started, wall = time.process_time(), time.perf_counter()
         done = await run_batch(attempts, arena, deadline_s=DEADLINE_S)
-        seconds = time.perf_counter() - started
+        seconds, wall = time.process_time() - started, time.perf_counter() - wall
         size = tracemalloc.get_traced_memory()[1] if traced else 0
         tracemalloc.stop()
     lost = [row for row in done if row.outcome is not Outcome.SCORED or not row.success]
     if len(done) != rollouts or lost or engine.most != rollouts:
         why = lost[0].trajectory.cause if lost else f"{engine.most} in flight"
         raise RuntimeError(f"of {rollouts} rollouts {len(done)} ended, {len(lost)} of them not scored: {why}")
-    return Batch(seconds, done, size)
+    return Batch(seconds, wall, done, size)
 
 
 def _several(batch: Callable[[], Batch], times: int) -> Batch:
-    """As one: smaller batches are repeated, so that every point is as many rollouts."""
+    """As one: smaller batches are repeated, so that every point is about as much work."""
     batches = [batch() for _ in range(times)]
-    return Batch(sum(one.seconds for one in batches), batches[0].rollouts, batches[0].size)
+    return replace(batches[0], seconds=sum(one.seconds for one in batches), wall=sum(one.wall for one in batches))
 
 
 def _in_flight(codec: Codec, sizes: Sequence[int], repeats: int) -> tuple[list[dict[str, Any]], dict[int, float]]:
@@ -125,33 +128,36 @@ def _in_flight(codec: Codec, sizes: Sequence[int], repeats: int) -> tuple[list[d
     for size in sizes:
         progress(f"growth: {size} in flight")
         again = max(1, sizes[-1] // size // 8)
-        run_once = lambda traced=False, size=size: asyncio.run(_batch(codec, size, TURNS, traced))  # noqa: E731
-        run_once()
-        taken = [_several(run_once, again).seconds / (again * size) * 1000 for _ in range(repeats)]
-        spread = Spread.of(taken)
-        peak = run_once(traced=True).size
+
+        def once(traced: bool = False, size: int = size) -> Batch:
+            return asyncio.run(_batch(codec, size, TURNS, traced))
+
+        peak = once(traced=True).size  # and everything is warm
+        taken = [_several(once, again) for _ in range(repeats)]
+        spread = Spread.of([each.seconds / (again * size) * 1000 for each in taken])
+        wall = Spread.of([each.wall / (again * size) * 1000 for each in taken]).median
         cost[size] = spread.median
-        rows.append({"case": f"{size} in flight", **spread.columns("ms"), "peak_bytes": peak, "bytes": peak / size})
+        rows.append({"case": f"{size} in flight", **spread.columns("ms"), "wall_ms": wall, "peak_bytes": peak})
     return rows, cost
 
 
 def _lengths(codec: Codec, lengths: Sequence[int], repeats: int) -> tuple[list[dict[str, Any]], dict[int, float]]:
     """Rows, and microseconds a token by a trajectory's length."""
-    first, second = (
-        len(asyncio.run(_batch(codec, 1, turns, False)).rollouts[0].trajectory.ids) for turns in (TURNS, TURNS + 1)
-    )
-    a_turn = second - first
+    short, longer = (asyncio.run(_batch(codec, 1, turns, False)).rollouts[0] for turns in (TURNS, TURNS + 1))
+    first = len(short.trajectory.ids)
+    a_turn = len(longer.trajectory.ids) - first
     rows, cost = [], {}
     for length in lengths:
         progress(f"growth: {length} tokens")
         turns = max(TURNS, round((length - first) / a_turn) + TURNS)
         again = max(1, lengths[-1] // length // 2)
-        taken, tokens = [], 0
-        for _ in range(repeats):
-            batch = _several(lambda turns=turns: asyncio.run(_batch(codec, 1, turns, False)), again)
-            tokens = len(batch.rollouts[0].trajectory.ids)
-            taken.append(batch.seconds / (again * tokens) * 1e6)
-        spread = Spread.of(taken)
+
+        def once(turns: int = turns) -> Batch:
+            return asyncio.run(_batch(codec, 1, turns, False))
+
+        taken = [_several(once, again) for _ in range(repeats)]
+        tokens = len(taken[0].rollouts[0].trajectory.ids)
+        spread = Spread.of([each.seconds / (again * tokens) * 1e6 for each in taken])
         cost[length] = spread.median
         rows.append({"case": f"{tokens} tokens, {turns} turns", **spread.columns("us_a_token")})
     return rows, cost

@@ -242,7 +242,7 @@ class _Loop:
         return min(
             budgets.turn_tokens,
             budgets.policy_tokens - trajectory.sampled_tokens,
-            budgets.context - len(trajectory.ids),
+            budgets.context - len(trajectory.context),
         )
 
     async def _turn(self, room: int, prefill: str) -> Turn:
@@ -251,12 +251,12 @@ class _Loop:
         parser = Parser(dialect=policy.dialect, tools=list(policy.tools))
         if prefill:
             parser.feed(prefill)
-        started, read = time.monotonic(), len(trajectory.ids)
+        started, read = time.monotonic(), len(trajectory.context)
         taken = await turn(
             policy.engine,
             policy.codec,
             parser,
-            trajectory.ids,
+            trajectory.context,
             max_new_tokens=room,
             sampling=policy.sampling,
             key=self.key,
@@ -325,13 +325,13 @@ class _Loop:
         dialect, codec = get_dialect(self.policy.dialect), self.policy.codec
         ids = [token for piece in dialect.frame_results(texts) for token in codec.wrapped(*piece)]
         if dialect.result_role is not None:
-            ended = self.state.trajectory.ids[-1] in codec.eos
+            ended = self.state.trajectory.context[-1] in codec.eos
             ids = codec.message(dialect.result_role, ids, ended=ended)
         self._give(ids)
 
     def _give(self, ids: Sequence[int]) -> None:
         """Append given ids, where the context has room for them and for a token of the policy."""
-        if len(self.state.trajectory.ids) + len(ids) >= self.budgets.context:
+        if len(self.state.trajectory.context) + len(ids) >= self.budgets.context:
             self.state.trajectory.finish(Outcome.POLICY_FAULT, "the context budget is spent")
         else:
             self.state.trajectory.append(Given(tuple(ids)))

@@ -57,6 +57,12 @@ class Trajectory:
     segments: list[Segment] = field(default_factory=list)
     outcome: Outcome | None = None
     cause: str = ""
+    _context: list[int] = field(init=False, repr=False, compare=False, default_factory=list)
+    _sampled: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        for segment in self.segments:
+            self._count(segment)
 
     def append(self, segment: Segment) -> None:
         """Splice a segment at the end. Raises RuntimeError once the trajectory has an outcome."""
@@ -64,6 +70,11 @@ class Trajectory:
             raise RuntimeError(f"the trajectory already ended: {self.outcome}")
         if segment.ids:
             self.segments.append(segment)
+            self._count(segment)
+
+    def _count(self, segment: Segment) -> None:
+        self._context.extend(segment.ids)
+        self._sampled += len(segment.ids) if isinstance(segment, Sampled) else 0
 
     def finish(self, outcome: Outcome, cause: str = "") -> None:
         """Set the one outcome. Terminal states are final: a second call raises RuntimeError."""
@@ -74,7 +85,13 @@ class Trajectory:
 
     @property
     def ids(self) -> list[int]:
-        return [i for segment in self.segments for i in segment.ids]
+        return self._context.copy()
+
+    @property
+    def context(self) -> Sequence[int]:
+        """The ids themselves, not a copy, so that a turn costs the same however long the rollout is. They grow with it:
+        read them, and keep none."""
+        return self._context
 
     @property
     def mask(self) -> list[int]:
@@ -91,7 +108,7 @@ class Trajectory:
 
     @property
     def sampled_tokens(self) -> int:
-        return sum(len(segment.ids) for segment in self.segments if isinstance(segment, Sampled))
+        return self._sampled
 
     def _logprobs(self) -> Iterator[float]:
         for segment in self.segments:

@@ -28,9 +28,10 @@ from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.evaluation import require_modes, terms
 from callwright.training.faults import stop_on_faults
+from callwright.training.in_flight import in_flight
 from callwright.training.journal import Journal
 from callwright.training.run_folder import environment, write_json, write_text
-from callwright.training.session import Session, in_flight, open_session
+from callwright.training.session import Session, open_session
 from callwright.training.trace_records import trace_record
 
 TOOLS: Final = "tools"

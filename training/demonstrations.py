@@ -20,9 +20,10 @@ from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import RunError, UserError
 from callwright.serving.progress import Progress, log
 from callwright.training.experts import Habits, ScriptedEngine, script
+from callwright.training.in_flight import at_once
 from callwright.training.retold import retold
 from callwright.training.sections.warm_start import WarmStage
-from callwright.training.session import Session, at_once
+from callwright.training.session import Session
 
 CONCURRENT_TRACES = 64
 

@@ -19,7 +19,7 @@ from callwright.serving.progress import Progress, log
 from callwright.training import processes, report
 from callwright.training.asynchronous.rollouts import AsynchronousRollouts
 from callwright.training.checkpoints import latest
-from callwright.training.config import Config, dump_config
+from callwright.training.config import Config
 from callwright.training.engines import engine_class
 from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.full_disk import one_line_when_full
@@ -41,27 +41,15 @@ def train(
     config: Config,
     *,
     resume: bool = False,
-    dry_run: bool = False,
     executors: Mapping[str, Executor] | None = None,
 ) -> Path:
     """Warm start, evaluate, GRPO, evaluate; everything is in the returned run folder.
 
-    ``resume`` goes on from the newest complete checkpoint. ``dry_run`` prints the resolved config and stops.
-    ``executors`` puts ready ones in the place of a tool's own. Raises UserError for bad input and RunError when the run
-    failed. Started as one of several processes, it does its share of the rollouts and updates; the first evaluates and
-    writes the record.
+    ``resume`` goes on from the newest complete checkpoint. ``executors`` puts ready ones in the place of a tool's own.
+    Raises UserError for bad input and RunError when the run failed. Started as one of several processes, it does its
+    share of the rollouts and updates; the first evaluates and writes the record.
     """
-    require_exact(engine_class(config))
-    if config.decoding != "free":
-        # The ratio of two policies needs both under one distribution, and the trainer knows the free one alone.
-        raise UserError(
-            "decoding=grammar: the trainer's logprobs are those of free decoding; train with decoding=free, and eval, "
-            "chat or serve with a grammar"
-        )
-    if dry_run:
-        return _dry_run(config)
-    grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
-    _require_one_process(config)
+    check(config)
     if config.deterministic:
         _be_deterministic()
     with one_line_when_full(RUNS / config.name, "the same command"), processes.first_before_the_others():
@@ -71,6 +59,19 @@ def train(
         open_session(config, executors) as session,
     ):
         return _train(session, folder, resume)
+
+
+def check(config: Config) -> None:
+    """What a run would refuse at its start, before anything is spent. Raises UserError."""
+    require_exact(engine_class(config))
+    if config.decoding != "free":
+        # The ratio of two policies needs both under one distribution, and the trainer knows the free one alone.
+        raise UserError(
+            "decoding=grammar: the trainer's logprobs are those of free decoding; train with decoding=free, and eval, "
+            "chat or serve with a grammar"
+        )
+    _require_one_process(config)
+    grpo_arguments(config, RUNS / config.name / "scratch")
 
 
 def evaluate(config: Config) -> dict[str, Any]:
@@ -210,18 +211,6 @@ def _evaluated(session: Session, folder: Path, name: str, seconds: dict[str, flo
         write_json(path, scores)
         log(f"{name}: greedy {scores['greedy']['success']:.3f}, sampled {scores['sampled']['success']:.3f}")
         return scores
-
-
-def _dry_run(config: Config) -> Path:
-    arguments = grpo_arguments(config, RUNS / config.name / "scratch")
-    print(dump_config(config), end="")
-    rows = config.grpo.prompts_per_step * config.grpo.num_generations
-    log(
-        f"a step: {config.grpo.prompts_per_step} tasks x {config.grpo.num_generations} = {rows} rollouts, in "
-        f"micro-batches of {arguments.per_device_train_batch_size}, {arguments.num_iterations} update(s); "
-        f"{config.grpo.steps} steps"
-    )
-    return RUNS / config.name
 
 
 def _be_deterministic() -> None:

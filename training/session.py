@@ -17,7 +17,7 @@ from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor
-from callwright.envs.executors.registry import TOOLS, known_tools
+from callwright.envs.executors.registry import known_tools
 from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
@@ -32,8 +32,7 @@ from callwright.serving.queues.faults import FaultyBroker
 from callwright.training.config import Config
 from callwright.training.engines import ServedEngine, configured_engine, local_engine
 from callwright.training.executor_settings import executor_settings, searches_tasks, tools_of
-
-IN_FLIGHT_PER_ROW = 4  # rollouts at once per row of the engine: while some wait for tools, others decode
+from callwright.training.in_flight import in_flight
 
 
 @dataclass(slots=True)
@@ -114,22 +113,6 @@ class Session:
         return Arena(
             self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
         )
-
-
-def at_once(config: Config, most: int) -> int:
-    """How many rollouts run at once: ``most``, or fewer where each keeps a lane of a stateful tool to its end."""
-    stateful = any(TOOLS[name].tool.stateful for name in config.tools)
-    return min(most, config.executors.lanes) if stateful else most
-
-
-def in_flight(config: Config) -> int:
-    """How many rollouts of the engine run at once."""
-    return at_once(config, IN_FLIGHT_PER_ROW * config.engine.max_batch)
-
-
-def waves(config: Config, attempts: int) -> int:
-    """How many waves so many attempts take: those of one wave run at once."""
-    return -(-attempts // in_flight(config))
 
 
 @contextmanager

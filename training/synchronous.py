@@ -11,10 +11,11 @@ from typing import Any
 
 from callwright.envs.rollout import Rollout
 from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
+from callwright.training.in_flight import waves
 from callwright.training.reward_queue_log import logged_reward_queue
 from callwright.training.run_custom_grpo import Batch
 from callwright.training.served import ServedPolicy
-from callwright.training.session import Session, waves
+from callwright.training.session import Session
 
 
 class SynchronousRollouts:

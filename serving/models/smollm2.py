@@ -20,10 +20,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CALLWRIGHT_CACHE") or Path.home() / ".cache" / "callwright")
 
 
+def converted_folder() -> Path | None:
+    """The folder that ``ensure_smollm2`` made; None where it did not run yet."""
+    return _target() if _target().is_dir() else None
+
+
 def ensure_smollm2() -> Path:
     """The folder with SmolLM2-135M-Instruct in transformers' own format; converted on first use (about half a
     minute)."""
-    target = cache_folder() / "smollm2-135m-instruct-2"  # what the first conversion left had the wrong end token
+    target = _target()
     if (target / "model.safetensors").is_file():
         return target
     gguf = _packaged_gguf()
@@ -36,6 +41,10 @@ def ensure_smollm2() -> Path:
     except OSError:  # another process was first; its copy is as good
         shutil.rmtree(staging)
     return target
+
+
+def _target() -> Path:
+    return cache_folder() / "smollm2-135m-instruct-2"  # what the first conversion left had the wrong end token
 
 
 def _packaged_gguf() -> Path:

@@ -14,26 +14,28 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    lane: str | None  # None takes any lane
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Waiters:
-    """The waiting receivers of one process, by queue."""
+    """The waiting receivers of one process, by queue and lane: waking the ones of a lane costs nothing for the rest."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[_Waiter]] = {}
+        self._waiting: dict[str, dict[str | None, dict[_Waiter, None]]] = {}
 
     @contextmanager
     def waiting(self, queue: str, lane: str | None) -> Iterator[asyncio.Event]:
         """Listed for as long as the block runs. Clear the event before looking, wait for it after."""
-        waiter = _Waiter(lane)
-        self._waiting.setdefault(queue, []).append(waiter)
+        waiter = _Waiter()
+        self._waiting.setdefault(queue, {}).setdefault(lane, {})[waiter] = None
         try:
             yield waiter.ready
         finally:
-            self._waiting[queue].remove(waiter)
-            if not self._waiting[queue]:
+            lanes = self._waiting[queue]
+            del lanes[lane][waiter]
+            if not lanes[lane]:
+                del lanes[lane]
+            if not lanes:
                 del self._waiting[queue]
 
     @property
@@ -43,12 +45,13 @@ class Waiters:
 
     def wake(self, queue: str, lane: str) -> None:
         """The head of ``lane`` may be free."""
-        for waiter in self._waiting.get(queue, ()):
-            if waiter.lane in (None, lane):
-                waiter.ready.set()
+        lanes = self._waiting.get(queue, {})
+        for waiter in (*lanes.get(None, ()), *lanes.get(lane, ())):
+            waiter.ready.set()
 
     def wake_all(self) -> None:
         """Everyone is to look again."""
-        for waiters in self._waiting.values():
-            for waiter in waiters:
-                waiter.ready.set()
+        for lanes in self._waiting.values():
+            for waiters in lanes.values():
+                for waiter in waiters:
+                    waiter.ready.set()

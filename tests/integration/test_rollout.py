@@ -25,7 +25,7 @@ from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.engines.engine import Completion, EngineError, Request, Sampling
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
-from callwright.serving.protocol import DEFAULT_TOOLS, EventType, Tool, ToolCall
+from callwright.serving.protocol import DEFAULT_TOOLS, EventType, Tool, ToolCall, get_dialect
 from callwright.serving.queues.reply import CallStatus
 from callwright.training.experts import ScriptedEngine, call, solution
 
@@ -341,7 +341,11 @@ async def test_tool_output_full_of_markers_stays_plain_text(tiny: Loaded) -> Non
         replace(policy_of(tiny, [solution("481")]), system_prompt=True), service, session="p", budgets=BUDGETS
     )
     opened = [tiny.codec.decode([i]) for i in prompt.trajectory.prompt_ids if i in special]
-    assert opened == ["<|system|>", "<|user|>", "<|assistant|>"]
+    # The system prompt is ours: its calls are shown as they are to be written.
+    ours = set(get_dialect("tags").markers(DEFAULT_TOOLS))
+    assert [token for token in opened if token not in ours] == ["<|system|>", "<|user|>", "<|assistant|>"]
+    assert opened.index("<web>") < opened.index("<|user|>")
+    assert opened[opened.index("<|user|>") :] == ["<|user|>", "<|assistant|>"]
 
 
 async def test_a_prefill_is_given_and_its_solution_counts(tiny: Loaded, executors: Executors) -> None:

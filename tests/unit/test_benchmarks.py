@@ -21,6 +21,7 @@ PROMISED = {
     "parser": {"vs_vllm_hermes", "linearity", "mb_per_s"},
     "validator": {"vs_pydantic", "vs_jsonschema"},
     "gateway": {"overhead_share", "concurrent_streams"},
+    "growth": {"time_ratio_2048_vs_8", "memory_bytes_per_rollout", "length_ratio_32k_vs_1k"},
     "brokers": {f"{broker}_{what}" for broker in ("memory", "sqlite") for what in ("round_trip_p50_ms", "calls_per_s")},
 }
 

@@ -89,3 +89,13 @@ def test_a_completion_falls_apart_where_the_weights_changed(ids: tuple[int, ...]
     assert sum((part for part, _, _ in spans), ()) == ids
     assert sum((part for _, part, _ in spans), ()) == logprobs
     assert [len(part) for part, _, _ in spans] == [b - a for a, b in zip([0, *cuts], [*cuts, len(ids)], strict=True)]
+
+
+@given(parts=segments)
+def test_the_context_is_never_copied(parts: list[Segment]) -> None:
+    """A turn reads all of it, so a copy a turn would make a rollout quadratic in its turns; ``ids`` is one, to keep."""
+    trajectory = built(parts)
+    context, ids = trajectory.context, trajectory.ids
+    trajectory.append(Given((7, 8)))
+    assert trajectory.context is context
+    assert list(context) == [*ids, 7, 8] == Trajectory(trajectory.segments).ids

@@ -16,10 +16,11 @@ from callwright.training.asynchronous.admission import Admission, Place
 from callwright.training.asynchronous.stream import Stream
 from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
 from callwright.training.config_schema import Config
+from callwright.training.in_flight import in_flight, waves
 from callwright.training.run_custom_grpo import Batch
 from callwright.training.sections.grpo import Asynchronous
 from callwright.training.served import ServedPolicy
-from callwright.training.session import Session, in_flight, waves
+from callwright.training.session import Session
 
 SLACK_S = 60.0  # for grading and cancellations, beyond the deadlines of the groups themselves
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from callwright.training.sections.base import Names, Positive, Section, Share
+from callwright.training.sections.base import Names, Positive, Rate, Section, Share
 
 
 class Lora(Section):
@@ -25,3 +25,5 @@ class Model(Section):
     """`tiny` (made from scratch), `smollm2` (the packaged SmolLM2-135M-Instruct), a local folder, or a hub id."""
     lora: Lora | None = None
     """Adapters instead of full weights; null trains every weight."""
+    parameters: Rate | None = None
+    """Its parameters in billions, for the estimates of `train --dry-run` where no file of it is on this machine."""

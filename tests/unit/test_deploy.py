@@ -1,0 +1,165 @@
+"""The files for clusters name what exists: our verbs, configs, extras and queues, and the keys of the tools that read
+them. Nothing of it runs here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from callwright.scripts.cli import app
+from callwright.scripts.worker import KNOWN
+from callwright.serving.queues.broker import command_queue
+from callwright.training.config import is_override, load_config
+from callwright.training.sections.engine import Engine
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "scripts" / "deploy"
+OURS = {"callwright-trainer": "trainer", "callwright-server": "server", "callwright-worker": "worker"}
+VERBS = {command.name for command in app.registered_commands}
+# Of KEDA's azure-servicebus scaler.
+TRIGGER_FIELDS = {"queueName", "messageCount", "activationMessageCount", "namespace", "connectionFromEnv"}
+
+
+def check_words(words: list[str]) -> None:
+    """A command line of ours: the verb exists, and its config loads."""
+    verb, *rest = words
+    assert verb in VERBS
+    if verb == "worker":
+        tool = rest.pop(0)
+        assert tool in KNOWN
+    if verb == "serve":
+        rest[0] = "quickstart"
+    if rest == ["--help"]:
+        return
+    assert all(is_override(word) for word in rest[1:])
+    engines = get_args(Engine.model_fields["kind"].annotation)
+    known = [word for word in rest[1:] if "vllm" in engines or "vllm" not in word]
+    config = load_config(rest[0], known)
+    if verb == "worker":
+        assert config.executors.broker != "memory"
+
+
+def test_the_pages_own_commands_load() -> None:
+    lines = (ROOT / "docs" / "scaling.md").read_text().splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    callwright ")]
+    assert len(commands) >= 7
+    for _, *words in commands:
+        if words[0] == "merge":
+            assert load_config("quickstart", words[2:]).merge.folder == "my-model"
+        else:
+            check_words(words)
+    for line in lines:
+        if line.startswith("    accelerate launch"):
+            assert (ROOT / shlex.split(line)[3]).is_file()
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    text = (DEPLOY / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines]
+
+
+@pytest.mark.parametrize("name", OURS.values())
+def test_an_image_installs_extras_that_exist_and_starts_a_verb(name: str) -> None:
+    found = instructions(name)
+    assert {word for word, _ in found} <= {
+        "FROM",
+        "RUN",
+        "ENV",
+        "WORKDIR",
+        "COPY",
+        "VOLUME",
+        "EXPOSE",
+        "ENTRYPOINT",
+        "CMD",
+    }
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (asked,) = [match[1] for word, rest in found if word == "RUN" and (match := re.search(r'"\.\[(.*?)\]"', rest))]
+    assert set(asked.split(",")) <= set(extras)
+    assert ("train" in asked or "serve" in asked) is (name != "worker")  # a worker has no torch
+    assert ("ENTRYPOINT", '["callwright"]') in found
+    (command,) = [yaml.safe_load(rest) for word, rest in found if word == "CMD"]
+    check_words(command)
+    assert f"-t callwright-{name} ." in (DEPLOY / f"{name}.Dockerfile").read_text()
+
+
+def documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+
+def named(kind: str) -> dict[str, dict[str, Any]]:
+    return {document["metadata"]["name"]: document for document in documents() if document["kind"] == kind}
+
+
+def containers() -> Iterator[dict[str, Any]]:
+    for document in documents():
+        if document["kind"] in ("Job", "Deployment"):
+            pod = document["spec"]["template"]["spec"]
+            volumes = {volume["name"] for volume in pod.get("volumes", ())}
+            for container in pod["containers"]:
+                assert {mount["name"] for mount in container.get("volumeMounts", ())} <= volumes
+                yield container
+
+
+def test_containers_run_our_images_with_words_that_load() -> None:
+    ours = [container for container in containers() if container["image"] in OURS]
+    assert len(ours) == 3
+    for container in ours:
+        check_words([str(word) for word in container["args"]])
+        (secret,) = container["env"]
+        assert secret["name"] == load_config("quickstart").executors.servicebus_env
+        assert set(secret) == {"name", "valueFrom"}  # it stands in no file
+    others = {container["image"].split(":")[0] for container in containers()} - set(OURS)
+    assert others == {"vllm/vllm-openai"}
+
+
+def test_selectors_find_their_pods() -> None:
+    for document in documents():
+        if document["kind"] == "Deployment":
+            wanted = document["spec"]["selector"]["matchLabels"]
+            assert wanted.items() <= document["spec"]["template"]["metadata"]["labels"].items()
+    (service,) = named("Service").values()
+    assert service["spec"]["selector"]["app"] in named("Deployment")
+
+
+def test_workers_follow_the_queue_of_their_tool() -> None:
+    deployments, secrets = named("Deployment"), named("TriggerAuthentication")
+    scaled = named("ScaledObject")
+    assert set(scaled) == {name for name in deployments if "worker" in name}
+    for document in scaled.values():
+        spec = document["spec"]
+        (container,) = deployments[spec["scaleTargetRef"]["name"]]["spec"]["template"]["spec"]["containers"]
+        tool = container["args"][1]
+        (trigger,) = spec["triggers"]
+        assert trigger["type"] == "azure-servicebus"
+        assert set(trigger["metadata"]) <= TRIGGER_FIELDS
+        assert all(isinstance(value, str) for value in trigger["metadata"].values())
+        assert trigger["metadata"]["queueName"] == command_queue(tool)
+        assert trigger["authenticationRef"]["name"] in secrets
+        assert spec["minReplicaCount"] >= 1
+        assert not KNOWN[tool].stateful  # a stateful tool has one worker
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "kind"),
+    [("fsdp2", "fsdp_config", "FSDP"), ("deepspeed-zero3", "deepspeed_config", "DEEPSPEED")],
+)
+def test_accelerate_reads_its_config(name: str, section: str, kind: str) -> None:
+    pytest.importorskip("accelerate", reason="the train extra is not installed")
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import launch_command_parser
+
+    config = load_config_from_file(str(DEPLOY / f"{name}.yaml"))
+    assert str(config.distributed_type).endswith(kind)
+    known = {option for action in launch_command_parser()._actions for option in action.option_strings}
+    for key in getattr(config, section):
+        assert f"--{key}" in known
