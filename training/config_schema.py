@@ -18,7 +18,7 @@ from callwright.training.sections.alarms import Alarms
 from callwright.training.sections.base import Count, Names, Section
 from callwright.training.sections.engine import Engine
 from callwright.training.sections.evaluation import Eval
-from callwright.training.sections.executors import Executors
+from callwright.training.sections.executors import KNOWN_TOOLS, Executors
 from callwright.training.sections.grpo import Grpo
 from callwright.training.sections.model import Model
 from callwright.training.sections.records import Checkpoint, Tracking
@@ -54,6 +54,13 @@ class Config(Section):
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     serve: GatewaySettings = GatewaySettings()
+
+    @model_validator(mode="after")
+    def _tools_are_known(self) -> Self:
+        for name in self.tools:
+            if name not in KNOWN_TOOLS:
+                raise ValueError(f"tools: there is no tool {name}; there are {', '.join(KNOWN_TOOLS)}")
+        return self
 
     @model_validator(mode="after")
     def _faults_meet_every_record(self) -> Self:

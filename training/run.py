@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callwright.envs.executors.executor import Executor
+from callwright.envs.traces import trace_files
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
 from callwright.serving.models import Loaded, load
@@ -24,7 +25,7 @@ from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.run_folder import MetricLog, describe_run, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, engine_class, open_session
 from callwright.training.tracking import open_tracker
-from callwright.training.warm_start import warm_start
+from callwright.training.warm_start import beginning, warm_start
 from callwright.training.watch import Watch
 
 RUNS = Path("runs")
@@ -47,11 +48,16 @@ def train(
     if dry_run:
         return _dry_run(config)
     grpo_arguments(config, RUNS / config.name / "scratch")  # what TRL refuses is known before anything is spent
-    folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
     if config.deterministic:
         _be_deterministic()
+    if resume:
+        folder = resumed_run_folder(config, RUNS)
     with open_session(config, executors) as session:
-        return _train(session, folder, resume)
+        start = None
+        if not resume:  # what cannot be had is known before anything is written, or an earlier run is set aside
+            start = _ready(session)
+            folder = new_run_folder(config, RUNS)
+        return _train(session, folder, resume, start)
 
 
 def evaluate(config: Config) -> dict[str, Any]:
@@ -70,11 +76,21 @@ def evaluate(config: Config) -> dict[str, Any]:
     return {**first, "metric": {"success": first["success"]}, **scores}
 
 
-def _train(session: Session, folder: Path, resume: bool) -> Path:
+def _ready(session: Session) -> Loaded:
+    """The model before any stage, once training has its tasks and traces. Raises UserError."""
+    config = session.config
+    if config.grpo.steps:
+        session.tasks.sample("train", 1, "grpo", 0)
+    if config.warm_start.traces is not None:
+        trace_files(Path(config.warm_start.traces))
+    return beginning(session)
+
+
+def _train(session: Session, folder: Path, resume: bool, start: Loaded | None) -> Path:
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
     started = time.monotonic()
-    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder)
+    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder, start)
     seconds["warm_start"] = time.monotonic() - started
     session.adopt(loaded)
     before = _evaluated(session, folder, "before", seconds)

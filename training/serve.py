@@ -24,10 +24,10 @@ def serve(config: Config) -> None:
         raise UserError("engine.kind=remote: a vendor's model is served already; serve a checkpoint")
     settings = config.serve
     transformers_logging.disable_progress_bar()
-    if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
     path = resolve_checkpoint(config.model.path)
     with bind(settings.host, settings.port) as listener:  # before the model, which takes longer to fail
+        if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
+            log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
         loaded = load(path, device=config.engine.device, dtype=config.engine.dtype)
         engine = TransformersEngine(loaded.model, rows=config.engine.max_batch, context=config.engine.max_context)
         served = Served(
