@@ -128,8 +128,12 @@ def _grpo(
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker, watch = open_tracker(config, folder), Watch(config, folder, metrics.rows())
-    with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
+    watch = Watch(config, folder, metrics.rows())
+    with (
+        graceful_interrupt() as interrupt,
+        Progress("grpo", total=config.grpo.steps) as bar,
+        open_tracker(config, folder) as tracker,
+    ):
 
         def sink(step: int, row: dict[str, float]) -> None:
             row = watch.marked(step, row)
@@ -144,7 +148,6 @@ def _grpo(
         trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
     trainer.model.eval()  # from here on it is served: no dropout, no gradient checkpointing
-    tracker.close()
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     if interrupt.requested:
         log(f"saved; go on with: callwright train {folder} --resume")
