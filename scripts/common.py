@@ -19,7 +19,18 @@ if TYPE_CHECKING:  # the config models load pydantic's machinery, which --help c
     from callwright.envs.executors.settings import ExecutorSettings
     from callwright.training.config import Config
 
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout.")]
+
+def _place_for_json(file: Path | None) -> Path | None:
+    """A result that took hours is not lost to a mistyped folder: that is said before the verb begins."""
+    if file is not None and not file.parent.is_dir():
+        raise UserError(f"--json {file}: No such file or directory; make the folder {file.parent} first")
+    if file is not None and file.is_dir():
+        raise UserError(f"--json {file}: it is a folder; name a file")
+    return file
+
+
+_JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - is stdout.", callback=_place_for_json)
+JsonFile = Annotated[Path | None, _JSON]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Config values, YAML syntax.")]
 
 _HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")

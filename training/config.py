@@ -95,6 +95,8 @@ def _read(path: Path, chain: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: extends itself")
     try:
         data = parse_yaml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text in UTF-8; a config is YAML") from None
     except (ValueError, OSError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if data is None:

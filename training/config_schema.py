@@ -69,6 +69,13 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _tools_are_known(self) -> Self:
+        for name in self.tools:
+            if name not in TOOLS:
+                raise ValueError(f"tools: {TOOLS.missing(name)}")
+        return self
+
+    @model_validator(mode="after")
     def _faults_meet_every_record(self) -> Self:
         if self.grpo.faults is not None and self.executors.external:
             raise ValueError("grpo.faults act on the records of this process alone: leave executors.external empty")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from callwright.envs.executors.executor import Executor
+from callwright.envs.traces import trace_files
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import require_exact
 from callwright.serving.errors import UserError
@@ -30,8 +31,8 @@ from callwright.training.run_folder import MetricLog, describe_run, new_run_fold
 from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
 from callwright.training.synchronous import SynchronousRollouts
-from callwright.training.tracking import NoTracker, open_tracker
-from callwright.training.warm_start import warm_start
+from callwright.training.tracking import open_tracker
+from callwright.training.warm_start import beginning, warm_start
 from callwright.training.watch import Watch
 
 RUNS = Path("runs")
@@ -52,13 +53,17 @@ def train(
     check(config)
     if config.deterministic:
         _be_deterministic()
-    with one_line_when_full(RUNS / config.name, "the same command"), processes.first_before_the_others():
-        folder = _folder(config, resume)
+    folder = RUNS / config.name
     with (
         one_line_when_full(folder, f"callwright train {folder} --resume"),
         open_session(config, executors) as session,
     ):
-        return _train(session, folder, resume)
+        # What cannot be had is known before anything is written, or an earlier run is set aside.
+        start = None if resume else _ready(session)
+        with one_line_when_full(folder, "the same command"), processes.first_before_the_others():
+            if processes.is_first():
+                folder = resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+        return _train(session, folder, resume, start)
 
 
 def check(config: Config) -> None:
@@ -100,17 +105,21 @@ def _require_one_process(config: Config) -> None:
         raise UserError("engine.kind=vllm: weights are sent by a trainer of one process; train without a launcher")
 
 
-def _folder(config: Config, resume: bool) -> Path:
-    if not processes.is_first():
-        return RUNS / config.name
-    return resumed_run_folder(config, RUNS) if resume else new_run_folder(config, RUNS)
+def _ready(session: Session) -> Loaded:
+    """The model before any stage, once training has its tasks and traces. Raises UserError."""
+    config = session.config
+    if config.grpo.steps:
+        session.tasks.sample("train", 1, "grpo", 0)
+    if config.warm_start.traces is not None:
+        trace_files(Path(config.warm_start.traces))
+    return beginning(session)
 
 
-def _train(session: Session, folder: Path, resume: bool) -> Path:
+def _train(session: Session, folder: Path, resume: bool, start: Loaded | None) -> Path:
     config, seconds = session.config, dict.fromkeys(("warm_start", "grpo", "eval"), 0.0)
     checkpoint = latest(folder / "checkpoints") if resume else None
     started = time.monotonic()
-    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder)
+    loaded = _resumed_model(session, folder, checkpoint[1]) if checkpoint else warm_start(session, folder, start)
     seconds["warm_start"] = time.monotonic() - started
     with closing(ServedPolicy(session, folder)) as served:
         served.start(loaded)
@@ -151,9 +160,12 @@ def _grpo(
     metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
-    tracker = open_tracker(config, folder) if processes.is_first() else NoTracker()
     watch = Watch(config, folder, metrics.rows())
-    with graceful_interrupt() as interrupt, Progress("grpo", total=config.grpo.steps) as bar:
+    with (
+        graceful_interrupt() as interrupt,
+        Progress("grpo", total=config.grpo.steps) as bar,
+        open_tracker(config, folder) as tracker,
+    ):
 
         def sink(step: int, row: dict[str, float]) -> None:
             if not processes.is_first():
@@ -170,7 +182,6 @@ def _grpo(
             served.train(loaded, trainer.model)
             trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
         trainer.save_now()
-    tracker.close()
     if processes.is_first():
         shutil.rmtree(folder / "scratch", ignore_errors=True)
     if processes.any_of(interrupt.requested):

@@ -23,9 +23,9 @@ def serve(config: Config) -> None:
         raise UserError("engine.kind=remote: a vendor's model is served already; serve a checkpoint")
     settings = config.serve
     transformers_logging.disable_progress_bar()
-    if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
     with bind(settings.host, settings.port) as listener:  # before the model, which takes longer to fail
+        if not os.environ.get(KEY_VARIABLE) and settings.host not in ("127.0.0.1", "::1", "localhost"):
+            log(f"anyone who reaches {settings.host} can use this model: {KEY_VARIABLE} is not set")
         # Nobody announces a conversation, so there are no waves to wait for.
         configured = configured_engine(config.model_copy(update={"deterministic": False}))
         engine = configured.engine

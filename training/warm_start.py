@@ -154,14 +154,15 @@ def new_tiny(session: Session) -> Loaded:
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
 
 
-def warm_start(session: Session, folder: Path) -> Loaded:
+def warm_start(session: Session, folder: Path, start: Loaded | None = None) -> Loaded:
     """The model that GRPO starts from: made or loaded, then trained through the configured stages.
 
     ``tiny`` without a checkpoint begins from nothing: its tokenizer is trained on the session's own task texts. What
-    the stages made is kept in ``folder/warm_start``. Raises RunError, UserError.
+    the stages made is kept in ``folder/warm_start``. ``start``: what ``beginning`` gave, where it was asked already.
+    Raises RunError, UserError.
     """
     config = session.config
-    loaded = beginning(session)
+    loaded = beginning(session) if start is None else start
     if not config.warm_start.stages:
         return loaded
     for number, stage in enumerate(config.warm_start.stages):

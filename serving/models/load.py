@@ -8,6 +8,7 @@ from typing import Any
 
 from callwright.serving.engines.codec import Codec
 from callwright.serving.errors import UserError
+from callwright.serving.models.diagnosis import cannot_load, reports_held_back, require_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,24 @@ def load(path: str, *, device: str = "auto", dtype: str = "float32") -> Loaded:
     ``device``: auto (cuda where there is one), cpu, cuda. ``dtype``: a torch dtype name.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     source = find_model(path)
     local = Path(source).is_dir()
     try:
         tokenizer = _tokenizer(source, local)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True, local_files_only=local
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot load the model {path}: {str(error).strip().splitlines()[0]}") from error
+        with reports_held_back():
+            model = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                trust_remote_code=False,
+                use_safetensors=True,
+                local_files_only=local,
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise cannot_load(path, source, error) from error
+    require_template(path, tokenizer)
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     return Loaded(model.to(chosen).eval(), tokenizer, Codec(tokenizer, model.config.get_text_config().vocab_size))
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from callwright.serving.errors import UserError
 from callwright.serving.queues.broker import (
     MAX_DELIVERIES,
     BrokerClosed,
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 POLL_FIRST_S = 0.001
 POLL_LAST_S = 0.02
+_NO_PLACE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB)
 POLL_GROWTH = 1.25  # a wait of some length is noticed about a fifth of that length late
 
 T = TypeVar("T")
@@ -55,7 +57,14 @@ class SqliteBroker:
         self._closed = False
 
     async def start(self, *queues: str) -> None:
-        await self._do(lambda file: None)
+        """Open the file. Raises UserError where none can be at that place."""
+        try:
+            await self._do(lambda file: None)
+        except BrokerError as error:
+            why = error.__cause__
+            if isinstance(why, OSError) or getattr(why, "sqlite_errorcode", None) in _NO_PLACE:
+                raise UserError(f"executors.queues={self._path}: {why}; name a file of its own") from None
+            raise
 
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:
         message = Message(body, message_id, lane, sent_at=time.time())

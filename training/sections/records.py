@@ -23,6 +23,8 @@ class Tracking(Section):
     """`auto` syncs where WANDB_API_KEY is set and records offline elsewhere; the variable WANDB_MODE overrules both."""
     project: str = "callwright"
     """Project name."""
+    rollouts: Count = 8
+    """Rollouts, each of another task, in the table that every tenth step leaves there; 0 leaves none."""
 
 
 class Merge(Section):

@@ -67,6 +67,8 @@ def open_rows(name: str, choice: Choice) -> Rows:
     if benchmark.needs and find_spec(benchmark.needs) is None:
         raise UserError(f"{name} is scored by {benchmark.needs}: {_INSTALL[benchmark.needs]}")
     tasks = load_tasks(benchmark, choice.path, choice.limit)
+    if not tasks:
+        raise UserError(f"{name}: {choice.path or 'the hub set'} has no rows; rows= names a JSONL file with one a line")
     documents = tuple(read_documents(choice.documents)) if benchmark.searches and choice.documents else ()
     if benchmark.searches and choice.local_search:
         if not documents:
