@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure adapters docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bfcl: setup  ## install bfcl-eval, the checker of the benchmark bfcl, without th
 
 azure: setup  ## install the Azure CLI and the Azurite emulator for the azure tool (920 MB; needs Node.js)
 	@bash scripts/setup_azure.sh
+
+adapters: setup  ## install inspect-ai, lm-eval and verifiers in an environment of their own, for the adapters' tests
+	@bash scripts/setup_adapters.sh
 
 docs: setup  ## write docs/configuration.md from the config schema
 	@$(PY) -m callwright.training.config_docs > docs/configuration.md

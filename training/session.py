@@ -22,6 +22,7 @@ from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import CallTool, grade
 from callwright.envs.rollout import Policy, Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
+from callwright.envs.tasks.task import Task
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Sampling, require_exact
 from callwright.serving.engines.remote import RemoteEngine
@@ -93,13 +94,14 @@ class Session:
         assert isinstance(self.engine, TransformersEngine)
         return self.engine
 
-    def policy(self, temperature: float) -> Policy:
-        """The served model as a policy, with this config's dialect, tools and prompt."""
-        if self.engine is None or self.codec is None:
+    def policy(self, temperature: float, other: RemoteEngine | None = None) -> Policy:
+        """The served model, or another engine's, as a policy with this config's dialect, tools and prompt."""
+        engine, codec = (self.engine, self.codec) if other is None else (other, other.codec)
+        if engine is None or codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
-            self.engine,
-            self.codec,
+            engine,
+            codec,
             self.tools,
             self.config.dialect,
             Sampling(temperature),
@@ -112,6 +114,13 @@ class Session:
         # The sandbox ends a program at its own time limit; ours must not come first.
         return self.executors.episode(lambda tool: timeouts.get(tool, 10.0) + self.config.executors.queue_s)
 
+    def play(self, task: Task, *, sample: int = 0, engine: RemoteEngine | None = None) -> Rollout:
+        """One greedy rollout, by the served model or by another engine's, for a framework that asks for one at a time
+        (envs/adapters). May be called from several threads at once."""
+        attempt = Attempt(task, sample, f"{self.config.seed}|played")
+        arena = self._arena(self.policy(0.0, engine), self.config.budgets)
+        return self.loop.run(run_batch([attempt], arena, deadline_s=self.config.grpo.deadline_s))[0]
+
     def run(
         self,
         attempts: Sequence[Attempt],
@@ -122,11 +131,12 @@ class Session:
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
-        paid = partial(grade, function=self.config.reward.function())
-        arena = Arena(
-            self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
-        )
+        arena = self._arena(self.policy(temperature), budgets or self.config.budgets)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
+
+    def _arena(self, policy: Policy, budgets: Budgets) -> Arena:
+        paid = partial(grade, function=self.config.reward.function())
+        return Arena(policy, self.episode, paid, budgets, in_flight(self.config))
 
 
 def at_once(config: Config, most: int) -> int:
