@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 
 from callwright.envs.executors.sandbox import Limits, SandboxError, SandboxPool
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(2700)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
-PATIENCE_S = 1200
+PATIENCE_S = 2400
 
 
 def blocks(kind: str) -> list[str]:
@@ -40,16 +41,22 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, commands: str) -> str:
     """Standard output of a shell block."""
     path = f"{folder / 'programs'}:{os.environ['PATH']}"
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=folder,
         env={**os.environ, "PATH": path},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, f"{commands}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            said, log = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the commands too, not their shell alone
+            raise
+    assert process.returncode == 0, f"{commands}\n{said[-2000:]}\n{log[-2000:]}"
+    return said
 
 
 async def test_the_page_works_as_written(folder: Path) -> None:
