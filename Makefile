@@ -4,7 +4,7 @@ PY := .venv/bin/python
 READY := .venv/.ready$(if $(CALLWRIGHT_TORCH),-$(CALLWRIGHT_TORCH))
 PYTEST := $(PY) -m pytest
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure vllm docs lock clean
+.PHONY: help setup quickstart warm-start test test-all check bench smollm2 bfcl azure vllm adapters docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ azure: setup  ## install the Azure CLI and the Azurite emulator for the azure to
 
 vllm: setup  ## install the vLLM server into .venv-vllm, for engine.kind=vllm (2.5 GB on a CPU)
 	@bash scripts/setup_vllm.sh
+
+adapters: setup  ## install inspect-ai, lm-eval and verifiers in an environment of their own, for the adapters' tests
+	@bash scripts/setup_adapters.sh
 
 docs: setup  ## write docs/configuration.md from the config schema
 	@$(PY) -m callwright.training.config_docs > docs/configuration.md

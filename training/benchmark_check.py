@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from callwright.envs.benchmark_check import check_rows
 from callwright.envs.executors.service import Executors
 from callwright.envs.rewards import GoldFailure, GradingFault, gold_check
-from callwright.envs.tasks.benchmarks.rows import open_rows
-from callwright.envs.tasks.task import Task
+from callwright.envs.tasks.benchmarks.rows import Rows, open_rows
 from callwright.serving.errors import RunError, UserError
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import Reply
 from callwright.training.benchmark_choice import choice_of
 from callwright.training.config import Config
-from callwright.training.executor_settings import executor_settings
+from callwright.training.executor_settings import executor_settings, searches_tasks
 
 CALL_S = 300.0  # for one run of unit tests, the wait for a free worker included
 
@@ -30,8 +28,9 @@ def check_benchmarks(config: Config) -> dict[str, list[str]]:
     choice = replace(choice_of(config), local_search=False)
     found = {}
     for name in dict.fromkeys(config.eval.benchmark):
-        tasks = open_rows(name, choice).tasks
-        failures = asyncio.run(_failures(config, tasks))
+        rows = open_rows(name, choice)
+        tasks = rows.tasks
+        failures = asyncio.run(_failures(config, rows))
         found[name] = [f"{failure.key}: {failure.reason}" for failure in failures]
         print(f"{name}: {len(tasks)} rows, {len({failure.key for failure in failures})} fail")
         for line in found[name]:
@@ -39,22 +38,24 @@ def check_benchmarks(config: Config) -> dict[str, list[str]]:
     return found
 
 
-async def _failures(config: Config, tasks: Sequence[Task]) -> list[GoldFailure]:
-    if any(task.storage for task in tasks):
-        return await _deeds(config, tasks)
+async def _failures(config: Config, rows: Rows) -> list[GoldFailure]:
+    tasks = rows.tasks
+    if any(task.plan for task in tasks):
+        return await _planned(config, rows)
     if not any(task.tests for task in tasks):
         return await check_rows(tasks, _no_call)
     async with Executors(executor_settings(config, ("code",))) as executors:
         return await check_rows(tasks, partial(executors.dispatcher.call, timeout_s=CALL_S))
 
 
-async def _deeds(config: Config, tasks: Sequence[Task]) -> list[GoldFailure]:
-    """For tasks about a storage account the gold commands are run: the answer alone is worth nothing."""
-    async with Executors(
-        executor_settings(config, tuple({step.tool for task in tasks for step in task.plan}))
-    ) as tools:
+async def _planned(config: Config, rows: Rows) -> list[GoldFailure]:
+    """Rows with gold calls are checked through their executors: the last result must hold the answer, and a deed must
+    be done."""
+    settings = executor_settings(config, rows.tools)
+    documents = rows.documents if "web" in rows.tools and searches_tasks(config) else None
+    async with Executors(settings, documents=documents) as tools:
         try:
-            return await gold_check(tasks, partial(tools.episode, lambda tool: CALL_S), config.executors.azure.workers)
+            return await gold_check(rows.tasks, partial(tools.episode, lambda tool: CALL_S))
         except GradingFault as error:
             raise RunError(str(error)) from error
 

@@ -36,6 +36,7 @@ from callwright.training.trace_records import trace_record
 
 TOOLS: Final = "tools"
 CLOSED: Final = "closed_book"
+_ABOUT: Final = ("versions", "git", "plugins")
 
 
 def run_benchmarks(config: Config, runs: Path) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _settings(config: Config, rows: Rows) -> dict[str, Any]:
         "config": kept,
         "rows": _digest([asked, rows.documents]),
         "weights": [] if config.engine.kind == "remote" else _weights(resolve_checkpoint(config.model.path)),
-        "about": {"licence": rows.licence, "source": rows.source, "versions": about["versions"], "git": about["git"]},
+        "about": {"licence": rows.licence, "source": rows.source, **{key: about[key] for key in _ABOUT}},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -55,6 +56,7 @@ def environment(config: Config) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "git": _git(),
         "seed": config.seed,
+        "plugins": {name: _contents(name) for name in config.plugins},
         "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
     }
 
@@ -101,6 +103,11 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _contents(plugin: str) -> str | None:
+    """The hash of a file; None for a module, whose version is its package's matter."""
+    return hashlib.sha256(Path(plugin).read_bytes()).hexdigest() if plugin.endswith(".py") else None
 
 
 def _processor() -> str:

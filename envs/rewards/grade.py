@@ -41,6 +41,8 @@ async def solves(task: Task, solution: str, call: CallTool) -> bool:
 
 
 async def _right(task: Task, solution: str, call: CallTool) -> bool:
+    if task.score is not None:
+        return await task.score(solution) >= 1.0
     if task.tests is not None:
         return await _passes(solution, task, call)
     if task.functions is not None:

@@ -17,7 +17,7 @@ from typing import ClassVar, Generic, Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict
 
 from callwright.envs.tasks.storage import StorageGoal
-from callwright.envs.tasks.task import Scorer, Step
+from callwright.envs.tasks.task import Score, Scorer, Step
 from callwright.envs.tasks.world import Pool, World, pick
 
 Slice = Literal["new_seeds", "unseen_template", "unseen_composition", "unseen_length"]
@@ -60,6 +60,7 @@ class Row:
     grounded: bool = True
     scorer: Scorer = "exact"
     storage: StorageGoal | None = None
+    score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)

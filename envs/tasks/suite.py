@@ -137,4 +137,5 @@ def _task(key: str, family: str, split: Split, row: Row) -> Task:
         grounded=row.grounded,
         scorer=row.scorer,
         storage=row.storage,
+        score=row.score,
     )

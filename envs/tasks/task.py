@@ -7,7 +7,7 @@ answer never stands in the question of a procedural task; running ``plan`` throu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from callwright.envs.tasks.storage import StorageGoal
 from callwright.serving.protocol.values import Tool
 
 Scorer = Literal["exact", "numeric", "qa", "math", "calls", "any"]
+Score = Callable[[str], Awaitable[float]]
+"""What another framework makes of a solution; 1 and more is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Task:
     row belongs to, ``train`` or ``benchmark``. ``scorer`` says how an answer without ``tests`` is compared; ``any`` is
     for tasks that are all deed: whatever it says, it says that it is done. ``grounded``: the last gold observation
     contains the answer. ``storage`` says what a storage account holds before, and what it must hold after, whatever
-    the answer. ``followups`` are what the user says after each answer but the last.
+    the answer. ``followups`` are what the user says after each answer but the last. ``score`` judges in the place of
+    every other comparison.
     """
 
     key: str
@@ -88,3 +91,4 @@ class Task:
     functions: Functions | None = None
     storage: StorageGoal | None = None
     followups: tuple[str, ...] = ()
+    score: Score | None = None
