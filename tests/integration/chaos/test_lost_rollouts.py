@@ -23,16 +23,16 @@ from callwright.training.trainer import ToolGRPOTrainer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PROMPTS, GENERATIONS = 8, 4
+PROMPTS, GENERATIONS = 12, 4
 WORDS = (
     "deterministic=true",
     f"grpo.prompts_per_step={PROMPTS}",
     f"grpo.num_generations={GENERATIONS}",
-    "grpo.faults={drop: 0.4}",
+    "grpo.faults={drop: 0.25}",
     "grpo.max_infra_share=1.0",
     "executors.queue_s=1",
     "executors.web.timeout_s=2",
-    "engine.max_batch=32",
+    f"engine.max_batch={PROMPTS * GENERATIONS}",
 )
 
 
@@ -80,8 +80,12 @@ def lossy(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Lossy:
 def test_lost_rollouts_are_in_no_baseline(lossy: Lossy) -> None:
     lost = [trace for trace in lossy.traces if trace["outcome"] == "infra_fault"]
     assert 3 <= len(lost) < len(lossy.traces)
-    for at in range(0, len(lossy.traces), GENERATIONS):
-        check_group(lossy.traces[at : at + GENERATIONS])
+    groups = [lossy.traces[at : at + GENERATIONS] for at in range(0, len(lossy.traces), GENERATIONS)]
+    for group in groups:
+        check_group(group)
+    torn = [group for group in groups if any(trace["counted"] is None for trace in group)]
+    taught = [abs(trace["advantage"]) for group in torn for trace in group]
+    assert max(taught) > 0.1, "no group that lost a rollout has anything to learn from the others"
     for trace, reward, mask in zip(lossy.traces, lossy.columns["reward"], lossy.columns["env_mask"], strict=True):
         assert (reward is None) == (trace["outcome"] == "infra_fault")
         assert any(mask) == (reward is not None)
