@@ -95,7 +95,9 @@ def test_lost_rollouts_are_in_no_baseline(lossy: Lossy) -> None:
 def test_the_gradient_is_that_of_a_batch_without_them(loss: str, lossy: Lossy, tmp_path: Path) -> None:
     """With the shipped config's own settings, its entropy bonus among them."""
     trainer = trainer_of(loss, tmp_path, lambda prompts, trainer: lossy.columns)
-    inputs = trainer._generate_and_score_completions([{"prompt": ""}] * (PROMPTS * GENERATIONS))
+    inputs = trainer._generate_and_score_completions([{"prompt": ""} for _ in lossy.traces])
+    expected = [trace["advantage"] for trace in lossy.traces]
+    assert inputs["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
     survivors = survivors_of(inputs)
     assert len(survivors["advantages"]) == sum(reward is not None for reward in lossy.columns["reward"])
     got = loss_and_gradient(trainer, trainer._compute_loss, inputs)
