@@ -1,8 +1,8 @@
 """The log of the reward queue: one file a training batch, ``reward_queue/step-N.jsonl``, one line a record.
 
 Fields of a line: message_id, lane, size (bytes); sent_s and settled_s (seconds since the batch began); fate {dropped,
-duplicated, overtaken, delay_s}; settled (``paired``, the code of its dead letter, or '' where the batch closed first);
-crossed (it answered another call than the lane's last).
+duplicated, overtaken, delay_s}; settled (``paired``, ``duplicate`` where the call had its reply already, the code of
+its dead letter, or '' where the batch closed first); crossed (it answered another call than the lane's last).
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def _delay(settings: FaultSettings, u: float) -> float:
 @dataclass(slots=True)
 class Entry:
     """One record in the log. Times are seconds since ``injecting`` began; ``settled`` is how its reader settled it
-    (``paired``, or the code of its dead letter; '' while nobody has), ``crossed`` that it answered another call."""
+    (``paired``, ``duplicate`` where the call had its reply already, or the code of its dead letter; '' while nobody
+    has), ``crossed`` that it answered another call."""
 
     message_id: str
     lane: str
@@ -101,7 +102,7 @@ class FaultyBroker:
         self._seed = seed
         self._log: list[Entry] | None = None
         self._started = 0.0
-        self._open: dict[tuple[str, str], list[Entry]] = {}  # (lane, message id) to its unsettled entries
+        self._open: dict[tuple[str, str], list[Entry]] = {}  # (lane, message id) to its entries
         self._asked: dict[str, str] = {}  # lane to the id of its last command
         self._overtaken: list[asyncio.Event] = []
         self._late: set[asyncio.Task[None]] = set()
@@ -185,7 +186,10 @@ class FaultyBroker:
         if lease.queue != REWARD_QUEUE:
             return
         lane, message_id = lease.message.lane, lease.message.message_id
-        for entry in self._open.get((lane, message_id), ()):
+        entries = self._open.get((lane, message_id), [])
+        if how == "paired" and any(entry.settled == "paired" for entry in entries):
+            how = "duplicate"  # its command came to a worker twice
+        for entry in entries:
             if not entry.settled:
                 entry.settled, entry.settled_s = how, self._now()
                 entry.crossed = how == "paired" and self._asked.get(lane) != message_id

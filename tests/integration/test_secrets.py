@@ -108,6 +108,7 @@ async def test_a_planted_secret_is_in_no_file_and_no_output_of_a_run(tmp_path: P
         with amqp_broker() as (_, port):
             told = environment(port)
             with living(folder, "worker", "web", *asked, name="worker", environment=told) as worker:
+                await asyncio.to_thread(worker.until, lambda: "takes from" in worker.text, "its start")
                 with living(folder, "train", *asked, environment=told) as train:
                     assert await ended(train) == 0, train.text[-2000:]
                 with living(folder, "queues", *asked, "--json", "queues.json", name="queues", environment=told) as life:

@@ -107,6 +107,22 @@ async def test_a_duplicate_is_dropped_and_counted_and_never_answers_another_call
     assert executors.dispatcher.retired == 0
 
 
+async def test_a_second_record_of_a_call_that_had_its_reply_is_no_crossing() -> None:
+    """Its command came to a worker twice, and the next call of the lane meets the second record."""
+    broker = FaultyBroker(open_broker(MEMORY), FaultSettings(), seed=0)
+    with broker.injecting() as log:
+        await broker.send("commandqueue-web", b"1", message_id="a/0/x", lane="a")
+        for _ in range(2):
+            await broker.send(REWARD_QUEUE, b"r", message_id="a/0/x", lane="a")
+        for following in ("a/1/y", "a/2/z"):
+            lease = await broker.receive(REWARD_QUEUE, lane="a", timeout_s=5)
+            assert lease is not None
+            await broker.complete(lease)
+            await broker.send("commandqueue-web", b"2", message_id=following, lane="a")
+    assert [(entry.settled, entry.crossed) for entry in log] == [("paired", False), ("duplicate", False)]
+    await broker.close()
+
+
 async def test_the_same_calls_meet_the_same_faults_in_other_lanes_and_over_another_broker(tmp_path: Path) -> None:
     sqlite = ExecutorSettings(
         tools=("web",), lanes=9, broker="sqlite", queues=tmp_path / "queues.db", journal=tmp_path / "journal.db"

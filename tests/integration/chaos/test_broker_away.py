@@ -97,6 +97,7 @@ def test_what_a_queue_file_held_goes_with_it_and_the_next_one_serves(tmp_path: P
     run = folder / "runs" / "quickstart"
     shared = ("executors.broker=sqlite", "executors.external=[web]", *SHORT, "grpo.max_infra_share=1.0")
     with living(folder, "worker", "web", *WORDS[1:], *shared, name="web") as worker:
+        worker.until(lambda: "takes from" in worker.text, "its start")
         with living(folder, *WORDS, *shared) as life:
             life.until(lambda: steps_of(run) >= 1, "the first step")
             (folder / "old").mkdir()

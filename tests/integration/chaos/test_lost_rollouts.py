@@ -23,16 +23,16 @@ from callwright.training.trainer import ToolGRPOTrainer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PROMPTS, GENERATIONS = 8, 4
+PROMPTS, GENERATIONS = 12, 4
 WORDS = (
     "deterministic=true",
     f"grpo.prompts_per_step={PROMPTS}",
     f"grpo.num_generations={GENERATIONS}",
-    "grpo.faults={drop: 0.4}",
+    "grpo.faults={drop: 0.25}",
     "grpo.max_infra_share=1.0",
     "executors.queue_s=1",
     "executors.web.timeout_s=2",
-    "engine.max_batch=32",
+    f"engine.max_batch={PROMPTS * GENERATIONS}",
 )
 
 
@@ -80,8 +80,12 @@ def lossy(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Lossy:
 def test_lost_rollouts_are_in_no_baseline(lossy: Lossy) -> None:
     lost = [trace for trace in lossy.traces if trace["outcome"] == "infra_fault"]
     assert 3 <= len(lost) < len(lossy.traces)
-    for at in range(0, len(lossy.traces), GENERATIONS):
-        check_group(lossy.traces[at : at + GENERATIONS])
+    groups = [lossy.traces[at : at + GENERATIONS] for at in range(0, len(lossy.traces), GENERATIONS)]
+    for group in groups:
+        check_group(group)
+    torn = [group for group in groups if any(trace["counted"] is None for trace in group)]
+    taught = [abs(trace["advantage"]) for group in torn for trace in group]
+    assert max(taught) > 0.1, "no group that lost a rollout has anything to learn from the others"
     for trace, reward, mask in zip(lossy.traces, lossy.columns["reward"], lossy.columns["env_mask"], strict=True):
         assert (reward is None) == (trace["outcome"] == "infra_fault")
         assert any(mask) == (reward is not None)
@@ -91,7 +95,9 @@ def test_lost_rollouts_are_in_no_baseline(lossy: Lossy) -> None:
 def test_the_gradient_is_that_of_a_batch_without_them(loss: str, lossy: Lossy, tmp_path: Path) -> None:
     """With the shipped config's own settings, its entropy bonus among them."""
     trainer = trainer_of(loss, tmp_path, lambda prompts, trainer: lossy.columns)
-    inputs = trainer._generate_and_score_completions([{"prompt": ""}] * (PROMPTS * GENERATIONS))
+    inputs = trainer._generate_and_score_completions([{"prompt": ""} for _ in lossy.traces])
+    expected = [trace["advantage"] for trace in lossy.traces]
+    assert inputs["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
     survivors = survivors_of(inputs)
     assert len(survivors["advantages"]) == sum(reward is not None for reward in lossy.columns["reward"])
     got = loss_and_gradient(trainer, trainer._compute_loss, inputs)

@@ -15,6 +15,7 @@ from callwright.training.reward_queue_log import read_reward_queue
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+FEW_LANES = "executors.lanes=4"  # so that a lane is used again, and what comes late meets the next call
 LATE = "grpo.faults={delay: exponential, delay_s: 0.1, duplicate: 0.4, reorder: 0.4}"
 LOST = "grpo.faults={delay: exponential, delay_s: 0.1, duplicate: 0.2, reorder: 0.2, drop: 0.2}"
 
@@ -23,7 +24,7 @@ LOST = "grpo.faults={delay: exponential, delay_s: 0.1, duplicate: 0.2, reorder: 
 def test_late_doubled_and_overtaken_messages_change_nothing(broker: str, quiet: Quiet, tmp_path: Path) -> None:
     folder = tmp_path / "life"
     folder.mkdir()
-    words = (*WORDS, LATE, f"executors.broker={broker}")
+    words = (*WORDS, LATE, FEW_LANES, f"executors.broker={broker}")
     with living(folder, *words, fate=Meddled(duplicate=0.4, delay_s=0.3)) as life:
         life.well()
     run = folder / "runs" / "quickstart"
@@ -38,7 +39,7 @@ def test_lost_messages_are_nobodys_lesson(tmp_path: Path) -> None:
     folder = tmp_path / "life"
     folder.mkdir()
     times = ("executors.queue_s=2", "executors.web.timeout_s=3", "grpo.max_infra_share=1.0")
-    words = (*WORDS, LOST, "executors.broker=sqlite", *times)
+    words = (*WORDS, LOST, FEW_LANES, "executors.broker=sqlite", *times)
     with living(folder, *words, fate=Meddled(drop=0.1, duplicate=0.2, delay_s=0.2)) as life:
         life.well()
     run = folder / "runs" / "quickstart"
