@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformers.utils import logging as transformers_logging
 
+from callwright.serving.engines.constraint import Grammars
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.errors import UserError
 from callwright.serving.gateway.app import KEY_VARIABLE, build_app
@@ -29,7 +30,12 @@ def serve(config: Config) -> None:
     path = resolve_checkpoint(config.model.path)
     with bind(settings.host, settings.port) as listener:  # before the model, which takes longer to fail
         loaded = load(path, device=config.engine.device, dtype=config.engine.dtype)
-        engine = TransformersEngine(loaded.model, rows=config.engine.max_batch, context=config.engine.max_context)
+        engine = TransformersEngine(
+            loaded.model,
+            rows=config.engine.max_batch,
+            context=config.engine.max_context,
+            grammars=Grammars(loaded.codec),
+        )
         served = Served(
             engine=engine,
             codec=loaded.codec,
@@ -37,6 +43,7 @@ def serve(config: Config) -> None:
             context=engine.context,
             dialect=config.dialect,
             explain=config.system_prompt == "full",
+            constrained=config.decoding == "grammar",
         )
         try:
             app = build_app(served, settings)

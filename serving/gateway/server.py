@@ -19,6 +19,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # who is told the address may call at once, and waits until it is served
     except OSError as error:
         raise UserError(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return listener
