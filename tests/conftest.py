@@ -38,3 +38,20 @@ def tiny() -> Loaded:
             if parameter.ndim == 2:
                 parameter.mul_(8.0)
     return Loaded(model.eval(), tokenizer, Codec(tokenizer, len(tokenizer)))
+
+
+@pytest.fixture(scope="session")
+def random_models(tiny: Loaded) -> dict[str, Loaded]:
+    """By dialect: a random model whose tokenizer has the dialect's markers as tokens of their own. Shared as well."""
+    from callwright.serving.engines.codec import Codec
+    from callwright.serving.models import Loaded
+    from callwright.serving.models.tiny import new_model, train_tokenizer
+    from callwright.serving.protocol import DEFAULT_TOOLS
+
+    found = {"tags": tiny}
+    for name in ("execute", "hermes"):
+        tokenizer = train_tokenizer(TEXTS, DEFAULT_TOOLS, dialect=name)
+        tokens = {"pad": tokenizer.pad_token_id, "eos": tokenizer.eos_token_id}
+        model = new_model(len(tokenizer), seed=1, layers=1, width=32, **tokens).eval()
+        found[name] = Loaded(model, tokenizer, Codec(tokenizer, len(tokenizer)))
+    return found

@@ -37,6 +37,7 @@ def serve(config: Config) -> None:
             context=engine.context,
             dialect=config.dialect,
             explain=config.system_prompt == "full",
+            constrained=config.decoding == "grammar",
         )
         try:
             app = build_app(served, settings)

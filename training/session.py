@@ -26,6 +26,7 @@ from callwright.envs.tasks.task import Task
 from callwright.serving.background_loop import BackgroundLoop
 from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Sampling
+from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.models import Loaded
 from callwright.serving.protocol import Tool
@@ -75,20 +76,11 @@ class Session:
             self.engine.close()
         self.engine, self.codec = engine, codec
 
-    @property
-    def exact_engine(self) -> TransformersEngine:
-        """The engine, for policy-gradient training. Raises UserError where it knows its model by text alone."""
-        require_exact(type(self.engine))
-        assert isinstance(self.engine, TransformersEngine)
-        return self.engine
-
     def policy(self, temperature: float, other: RemoteEngine | None = None) -> Policy:
-        """The served model, or another engine's, as a policy with this config's dialect, tools and prompt."""
+        """The served model, or another engine's, as a policy with this config's dialect, tools, prompt and decoding.
+        Raises UserError."""
         engine, codec = (self.engine, self.codec) if other is None else (other, other.codec)
         if engine is None or codec is None:
-    def policy(self, temperature: float) -> Policy:
-        """The served model as a policy, with this config's dialect, tools, prompt and decoding. Raises UserError."""
-        if self.engine is None or self.codec is None:
             raise RuntimeError("no model is being served yet")
         return Policy(
             engine,
@@ -123,42 +115,16 @@ class Session:
         on_done: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """Run attempts to the end on the background loop, within the config's budgets or these; see ``run_batch``."""
-        arena = self._arena(self.policy(temperature), budgets or self.config.budgets)
-        return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
-
-    def _arena(self, policy: Policy, budgets: Budgets) -> Arena:
-        paid = partial(grade, function=self.config.reward.function())
-        return Arena(policy, self.episode, paid, budgets, in_flight(self.config))
-
-
-def at_once(config: Config, most: int) -> int:
-    """How many rollouts run at once: ``most``, or fewer where each keeps a lane of a stateful tool to its end."""
-    stateful = any(TOOLS[name].tool.stateful for name in config.tools)
-    return min(most, config.executors.lanes) if stateful else most
-
-
-def in_flight(config: Config) -> int:
-    """How many rollouts of the engine run at once."""
-    return at_once(config, IN_FLIGHT_PER_ROW * config.engine.max_batch)
-
-
-def waves(config: Config, attempts: int) -> int:
-    """How many waves so many attempts take: those of one wave run at once."""
-    return -(-attempts // in_flight(config))
-
-
-def engine_class(config: Config) -> type:
-    """The class of the engine that the config asks for."""
-    return RemoteEngine if config.engine.kind == "remote" else TransformersEngine
         arena = self.arena(temperature, budgets)
         return self.loop.run(run_batch(attempts, arena, deadline_s=deadline_s, on_done=on_done))
 
     def arena(self, temperature: float, budgets: Budgets | None = None) -> Arena:
         """What rollouts of the served model share, within the config's budgets or these."""
+        return self._arena(self.policy(temperature), budgets or self.config.budgets)
+
+    def _arena(self, policy: Policy, budgets: Budgets) -> Arena:
         paid = partial(grade, function=self.config.reward.function())
-        return Arena(
-            self.policy(temperature), self.episode, paid, budgets or self.config.budgets, in_flight(self.config)
-        )
+        return Arena(policy, self.episode, paid, budgets, in_flight(self.config))
 
 
 @contextmanager

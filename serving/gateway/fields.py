@@ -29,7 +29,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_TEXT_FORMAT = {"type": "text"}
 _OPENAI = _names(
     """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens messages
     metadata modalities model moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key
@@ -63,7 +62,6 @@ _CANNOT_OPENAI: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("frequency_penalty", "presence_penalty", "web_search_options"), ()),
     "modalities": (["text"],),
     "n": (1,),
-    "response_format": (_TEXT_FORMAT,),
 }
 _CANNOT_RESPONSES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("background", "context_management", "conversation", "image", "max_tool_calls"), ()),
@@ -72,9 +70,8 @@ _CANNOT_RESPONSES: dict[str, tuple[Any, ...]] = {
 }
 _CANNOT_GENERATION: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("frequencyPenalty", "presencePenalty", "imageConfig", "logprobs", "responseLogprobs"), ()),
-    **dict.fromkeys(("responseFormat", "responseJsonSchema", "responseSchema", "speechConfig"), ()),
+    **dict.fromkeys(("responseFormat", "speechConfig"), ()),
     "candidateCount": (1,),
-    "responseMimeType": ("text/plain",),
     "responseModalities": (["TEXT"],),
 }
 _NO_MODEL = "you must provide a model parameter"
@@ -104,12 +101,10 @@ _BODY = {
         {"cachedContent": ()},
     ),
     # Ollama takes no offence at a field that it does not know.
-    WireFormat.OLLAMA: _Rules(required={"model": "model is required"}, only={"format": (), "logprobs": ()}),
+    WireFormat.OLLAMA: _Rules(required={"model": "model is required"}, only={"logprobs": ()}),
 }
 # Where fields lie deeper: the place, and its own rules.
 _WITHIN = {
-    WireFormat.RESPONSES: {"text": _Rules(only={"format": (_TEXT_FORMAT,)})},
-    WireFormat.ANTHROPIC: {"output_config": _Rules(only={"format": ()})},
     WireFormat.GEMINI: {
         "generationConfig": _Rules(
             "Invalid JSON payload received. Unknown name \"{}\" at 'generation_config': Cannot find field.",

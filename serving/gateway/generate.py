@@ -102,7 +102,6 @@ class Gateway:
         started = time.monotonic()
         ask, served = plan.ask, self.served
         parser = ClientParser(served.dialect, ask.tools, ask.stop, ask.one_call)
-        parser.feed(plan.prefix)
         reader = Pieces(parser, served.dialect, ask.tools)
         feed = Feed() if emit is not None else None
         watched = feed.put if feed is not None else _ignore if ask.stop else None
@@ -117,6 +116,7 @@ class Gateway:
                 key=(secrets.randbits(_KEY_BITS) if ask.seed is None else ask.seed % (1 << _KEY_BITS)),
                 session=conversation,
                 on_event=watched,
+                grammar=plan.grammar,
             )
         )
         pieces: list[Piece] = []

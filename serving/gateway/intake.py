@@ -27,7 +27,8 @@ _STRICT_ABOUT_LIMITS = tuple(fmt for fmt in WireFormat if fmt is not WireFormat.
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One reply to make. ``tools`` are those that the model is shown, ``forced`` says that it must call."""
+    """One reply to make. ``tools`` are those that the model is shown, ``forced`` says that it must call, ``answer`` is
+    the JSON Schema of what it answers otherwise (None: any text)."""
 
     fmt: WireFormat
     model: str
@@ -40,6 +41,7 @@ class Ask:
     max_tokens: int | None
     seed: int | None
     stop: tuple[str, ...]
+    answer: Mapping[str, Any] | None
 
     @property
     def forced(self) -> bool:
@@ -88,6 +90,7 @@ def read_ask(fmt: WireFormat, body: Mapping[str, Any], settings: GatewaySettings
         max_tokens=_most(request.max_tokens, settings.max_tokens),
         seed=request.seed,
         stop=tuple(stop for stop in request.stop if stop),
+        answer=request.answer,
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from callwright.serving.engines.codec import Codec
-from callwright.serving.engines.engine import Engine
+from callwright.serving.engines.engine import Engine, require_constraint
+from callwright.serving.errors import UserError
 from callwright.serving.gateway.errors import ApiError, Problem
 from callwright.serving.gateway.history import Given, History, Segment, Turn
 from callwright.serving.gateway.intake import Ask
+from callwright.serving.gateway.promise import promised
 from callwright.serving.gateway.prompt import Prompter
 from callwright.serving.gateway.reading import ClientParser
 from callwright.serving.protocol.conversation import MessageRole
@@ -22,7 +24,8 @@ from callwright.serving.wires.base import WireFormat
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What stands behind the gateway. ``explain``: whether the system prompt tells of the dialect and its tools."""
+    """What stands behind the gateway. ``explain``: whether the system prompt tells of the dialect and its tools;
+    ``constrained``: whether every reply is held to the dialect's grammar, and not those alone that must be."""
 
     engine: Engine
     codec: Codec
@@ -30,6 +33,7 @@ class Served:
     context: int
     dialect: str = "tags"
     explain: bool = True
+    constrained: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +44,7 @@ class Plan:
     before: Turn | None
     covered: int  # messages that ``before`` answers for
     given: Given
-    prefix: str  # what the turn must start with
+    grammar: str | None  # what the turn is held to
     room: int
     left: bool = False
 
@@ -77,29 +81,27 @@ class Planner:
             said, rest = ask.messages[covered - 1], ask.messages[covered:]
             ended = before.ids[-1] in self._served.codec.eos
             given = self._prompter.following(said, rest, ended=ended)
-        prefix = self._prefix(ask)
-        given += self._served.codec.markers(prefix) if prefix else []
-        plan = Plan(ask, before, covered, tuple(given), prefix, 0)
+        plan = Plan(ask, before, covered, tuple(given), self._grammar(ask), 0)
         plan.room = self._served.context - len(plan.ids)
         if plan.room <= 0:
             raise _too_long(ask.fmt, len(plan.ids), self._served.context)
         if ask.max_tokens is not None:
             plan.room = min(plan.room, ask.max_tokens)
+        return plan
+
+    def _grammar(self, ask: Ask) -> str | None:
         try:
             ClientParser(self._served.dialect, ask.tools)
         except ValueError as error:  # names that the dialect cannot write
             raise ApiError(Problem.INVALID, f"tools: {error}", "tools") from None
-        return plan
-
-    def _prefix(self, ask: Ask) -> str:
-        if not ask.forced:
-            return ""
-        name = ask.choice.names[0] if len(ask.choice.names) == 1 else None
-        name = ask.tools[0].name if len(ask.tools) == 1 else name
-        try:
-            return self._dialect.force_call(name)
-        except ValueError as error:
-            raise ApiError(Problem.INVALID, f"tool_choice: {error}", "tool_choice") from None
+        grammar = promised(ask, self._dialect, always=self._served.constrained)
+        if grammar is not None:
+            try:
+                require_constraint(type(self._served.engine))
+            except UserError:
+                message = "This server cannot promise strict tools, a forced call or a JSON answer."
+                raise ApiError(Problem.INVALID, message, code="unsupported_parameter") from None
+        return grammar
 
 
 def _too_long(fmt: WireFormat, tokens: int, context: int) -> ApiError:

@@ -77,6 +77,9 @@ class Rules:
         if tools is None:
             kinds = [(values.any_text({"minLength": 1}), values.free_object())]
         else:
-            kinds = [(literal(compact_json(tool.name)), values.value(tool.input_schema)) for tool in tools]
+            kinds = [
+                (literal(compact_json(tool.name)), values.value({"type": "object", **tool.input_schema}))
+                for tool in tools
+            ]
         calls = [values.pairs([(name, True, named), (arguments, True, given)]) for named, given in kinds]
         return values.add("call", " | ".join(calls))

@@ -63,7 +63,8 @@ class Values:
         self._rules, self._loose = rules, loose
         self._prefix = PLAIN if plain else ""
         self._root: Mapping[str, Any] = {}  # where references lead
-        self._references: dict[tuple[int, str], str] = {}
+        self._documents = 0
+        self._references: dict[tuple[int, str], str] = {}  # document and reference to the rule
         rules.update(string_rules(self._prefix))
 
     def value(self, schema: Any, root: Mapping[str, Any] | None = None) -> str:
@@ -71,11 +72,9 @@ class Values:
 
         Raises ValueError where there are none.
         """
-        before, self._root = self._root, root if root is not None else schema if isinstance(schema, Mapping) else {}
-        try:
-            return self._inner(schema)
-        finally:
-            self._root = before
+        self._root = root if root is not None else schema if isinstance(schema, Mapping) else {}
+        self._documents += 1
+        return self._inner(schema)
 
     def pairs(self, pairs: Sequence[tuple[str, bool, str]]) -> str:
         """An object of these (key, required, value rule), in this order."""
@@ -106,7 +105,7 @@ class Values:
 
     def _referred(self, reference: str) -> str:
         """The rule of what a reference leads to; it has its name before its right side, so that it may lead back."""
-        place = (id(self._root), reference)
+        place = (self._documents, reference)
         if place not in self._references:
             name = self._references[place] = f"{self._prefix}reference-{len(self._references)}"
             self._rules[name] = ""
@@ -118,7 +117,7 @@ class Values:
             return self._options(schema)
         if "anyOf" in schema:
             return " | ".join(self._inner(branch) for branch in schema["anyOf"])
-        kinds = schema.get("type")
+        kinds = schema.get("type", "object" if "properties" in schema else None)
         if kinds is None:
             return self._free(DEPTH)
         return " | ".join(self._kind(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))

@@ -53,8 +53,10 @@ class _Watch:
 
     def held_from(self, text: str, pos: int) -> int:
         """Where the suffix of ``text`` starts that may still become a marker (its length: there is none)."""
-        start = text.rfind("<", max(pos, len(text) - self._longest))
-        return start if start >= 0 and text[start:] in self._prefixes else len(text)
+        start = text.rfind("<", pos)
+        if start < 0 or len(text) - start > self._longest:
+            return len(text)
+        return start if text[start:] in self._prefixes else len(text)
 
 
 class _Table:
@@ -98,15 +100,19 @@ class Scanner:
         """The tokens that are certain now."""
         if not self._held:
             # Most chunks have nothing that matters in them, and there are very many.
-            if self._in_string:
-                if '"' not in chunk and "\\" not in chunk and len(chunk) <= self._limit - self._size:
-                    self._size += len(chunk)
+            if not self._structured:
+                if chunk and "<" not in chunk:
                     self._base += len(chunk)
-                    self._body.write(chunk)
-                    return []
-            elif not self._structured and chunk and "<" not in chunk:
+                    return [Token(TokenKind.TEXT, self._block, chunk, self._base)]
+            elif (
+                '"' not in chunk
+                and ("\\" if self._in_string else "<") not in chunk
+                and len(chunk) <= self._limit - self._size
+            ):
+                self._size += len(chunk)
                 self._base += len(chunk)
-                return [Token(TokenKind.TEXT, self._block, chunk, self._base)]
+                self._body.write(chunk)
+                return []
         text = self._held + chunk
         self._held = ""
         pos = 0

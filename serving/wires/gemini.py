@@ -7,6 +7,7 @@ brought it: it goes back there and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from callwright.serving.protocol.conversation import Message, MessageRole, Part, Text, with_places
@@ -75,7 +76,9 @@ def tools_to(tools: Sequence[Tool], ctx: Context) -> Json:
 
 def tools_from(body: Mapping[str, Any], reader: Reader) -> list[Tool]:
     listed = [mapping(data, "a tool") for data in sequence(body.get("tools"), "tools")]
-    return [_tool_of(declaration, reader) for data in listed for declaration in _declarations(data)]
+    tools = [_tool_of(declaration, reader) for data in listed for declaration in _declarations(data)]
+    # This vendor's strictness is a mode of the choice, for all tools at once.
+    return [replace(tool, strict=True) for tool in tools] if _mode(_calling(body)) == "VALIDATED" else tools
 
 
 def choice_to(choice: ToolChoice, ctx: Context) -> Json:
@@ -91,16 +94,24 @@ def choice_to(choice: ToolChoice, ctx: Context) -> Json:
 
 
 def choice_from(body: Mapping[str, Any], reader: Reader) -> ToolChoice:
-    config = _get(mapping(_get(body, "toolConfig") or body, "toolConfig"), "functionCallingConfig") or {}
-    config = mapping(config, "functionCallingConfig")
+    config = _calling(body)
     names = tuple(reader.name(str(name)) for name in sequence(_get(config, "allowedFunctionNames"), "names"))
-    word = str(config.get("mode") or "AUTO").upper()
+    word = _mode(config)
     if word not in ("AUTO", "VALIDATED", "ANY", "NONE", "MODE_UNSPECIFIED"):
         raise WireError(f"there is no function calling mode {word[:40]!r}")
     if word == "ANY" and len(names) == 1:
         return ToolChoice(ChoiceMode.NAMED, names)
     mode = {"ANY": ChoiceMode.ANY, "NONE": ChoiceMode.NONE}.get(word, ChoiceMode.AUTO)
     return ToolChoice(mode, () if mode is ChoiceMode.NONE else names)
+
+
+def _calling(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    config = _get(mapping(_get(body, "toolConfig") or body, "toolConfig"), "functionCallingConfig") or {}
+    return mapping(config, "functionCallingConfig")
+
+
+def _mode(config: Mapping[str, Any]) -> str:
+    return str(config.get("mode") or "AUTO").upper()
 
 
 def call_to(call: ToolCall | Rejection, ctx: Context) -> Json:

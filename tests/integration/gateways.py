@@ -25,7 +25,10 @@ FAILURE = EngineError("the scripted failure, with a secret in it")
 
 class Reciter:
     """An engine that says what ``answer`` makes of the context's text, token by token in a thread, each with a
-    logprob of its own. An answer that is an exception fails the turn."""
+    logprob of its own. An answer that is an exception fails the turn. It says that it keeps to grammars; whether the
+    answer does is the test's affair."""
+
+    constrains = True
 
     def __init__(
         self, codec: Codec, answer: Callable[[str], str | Exception], delay: float = 0.0, fails_after: int | None = None

@@ -14,7 +14,6 @@ from callwright.envs.rewards import ungraded
 from callwright.envs.rollout import Policy, rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
-from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.constraint import Grammars
 from callwright.serving.engines.engine import Completion, EngineError, FinishReason, Request, Sampling
 from callwright.serving.engines.remote import RemoteEngine
@@ -22,7 +21,6 @@ from callwright.serving.engines.sampler import address
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.errors import UserError
 from callwright.serving.models import Loaded
-from callwright.serving.models.tiny import new_model, train_tokenizer
 from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, Parser, ToolCall, get_dialect
 from callwright.serving.protocol.grammar import Form
 from callwright.serving.protocol.values import RejectionCode
@@ -34,18 +32,6 @@ pytestmark = pytest.mark.integration
 WAIT_S = 200.0
 CONTEXT = 320
 Make = Callable[[Loaded], TransformersEngine]
-
-
-@pytest.fixture(scope="module")
-def random_models(tiny: Loaded) -> dict[str, Loaded]:
-    """By dialect: a random model whose tokenizer has the dialect's markers as tokens of their own."""
-    found = {"tags": tiny}
-    for name in set(DIALECTS) - {"tags"}:
-        tokenizer = train_tokenizer(["no results"], DEFAULT_TOOLS, dialect=name)
-        tokens = {"pad": tokenizer.pad_token_id, "eos": tokenizer.eos_token_id}
-        model = new_model(len(tokenizer), seed=1, layers=1, width=32, **tokens).eval()
-        found[name] = Loaded(model, tokenizer, Codec(tokenizer, len(tokenizer)))
-    return found
 
 
 @pytest.fixture

@@ -76,7 +76,8 @@ def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
     assert (process.returncode, rest) == (130, "callwright: interrupted\n")
     (trace,) = read_traces(record)
     assert [part["kind"] for part in trace["segments"]] == ["given", "sampled", "given", "sampled"]
-    assert trace["segments"][0]["text"] == f"<|user|>{QUESTION}<|assistant|><web>"
+    assert trace["segments"][0]["text"] == f"<|user|>{QUESTION}<|assistant|>"
+    assert trace["segments"][1]["text"].endswith("</web>")
     assert all(value <= 0 for value in trace["segments"][1]["logprobs"])
     files = [file for file in record.rglob("*") if file.is_file()]
     assert len(files) == 2

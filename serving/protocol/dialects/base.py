@@ -73,10 +73,6 @@ class Dialect(ABC):
     def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
         """The text of one result, without a literal ``<`` and of at most so many characters."""
 
-    @abstractmethod
-    def force_call(self, tool: str | None) -> str:
-        """What a turn must start with so that it calls this tool, or any. Raises ``ValueError`` where nothing can."""
-
     def render_result(self, record: bytes, tool: str | None = None, max_chars: int = MAX_CHARS) -> Rendered:
         """The text of an executor's record, as the reward queue carries it. ``tool`` names it if it does not.
 

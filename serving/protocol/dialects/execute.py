@@ -62,11 +62,6 @@ class Execute(Dialect):
         body = [{KEYS.name: call.name, KEYS.arguments: call.arguments} for call in calls]
         return f"<execute>{marker_safe_json(body)}</execute>"
 
-    def force_call(self, tool: str | None) -> str:
-        return (
-            "<execute>[{" if tool is None else f'<execute>[{{"{KEYS.name}":{marker_safe_json(tool)},"{KEYS.arguments}":'
-        )
-
     def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
         status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
         return bounded_json({"tool": tool, "status": status, "content": compact_json(fields)}, max_chars)

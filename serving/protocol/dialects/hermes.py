@@ -63,13 +63,6 @@ class Hermes(Dialect):
         bodies = [marker_safe_json({KEYS.name: call.name, KEYS.arguments: call.arguments}) for call in calls]
         return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
 
-    def force_call(self, tool: str | None) -> str:
-        return (
-            "<tool_call>"
-            if tool is None
-            else f'<tool_call>\n{{"{KEYS.name}":{marker_safe_json(tool)},"{KEYS.arguments}":'
-        )
-
     def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
         status = ResultStatus.FAILURE if error else ResultStatus.SUCCESS
         return bounded_json({"name": tool, "status": status, "content": fields}, max_chars)

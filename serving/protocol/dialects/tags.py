@@ -65,6 +65,9 @@ class Tags(Dialect):
 
     def grammar(self, tools: Sequence[Tool] | None, form: Form = FREE) -> str:
         rules = Rules(form)
+        for tool in self._known(tools):
+            if "$ref" in tool.input_schema or "anyOf" in tool.input_schema:
+                raise ValueError(f"the arguments of {tool.name} must be keys, for the body's type stands beside them")
         bodies = {tool.name: rules.value(tool.body_schema, tool.input_schema) for tool in self._known(tools)}
         calls = [f'"<{name}>" {body} "</{name}>"' for name, body in bodies.items()]
         opener = "" if form.opened else f"{literal(self.answer_open)} "
@@ -76,11 +79,6 @@ class Tags(Dialect):
             raise ValueError(f"this dialect has no words for the calls of {', '.join(call.name for call in calls)}")
         (call,) = calls
         return f"<{call.name}>{call.body().decode()}</{call.name}>"
-
-    def force_call(self, tool: str | None) -> str:
-        if tool is None:
-            raise ValueError("where each tool has a tag of its own, no beginning is one of all of them: name the tool")
-        return f"<{tool}>"
 
     def render_fields(self, tool: str | None, error: bool, fields: Mapping[str, Any], max_chars: int) -> str:
         kind = "error" if error else "result"

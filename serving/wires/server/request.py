@@ -13,6 +13,7 @@ from callwright.serving.protocol.conversation import Message
 from callwright.serving.protocol.values import Tool, ToolChoice
 from callwright.serving.wires.base import WireError, WireFormat, wire_format
 from callwright.serving.wires.reader import mapping, plain, sequence
+from callwright.serving.wires.server.answers import answer_schema
 from callwright.serving.wires.translate import choice_from, messages_from, tools_from
 
 # Where each wire keeps its sampling fields, and what they are called there.
@@ -36,7 +37,7 @@ _PLACES: dict[WireFormat, tuple[str, Mapping[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """None and empty: as the server has it."""
+    """None and empty: as the server has it. ``answer`` is the JSON Schema of an answer that is not any text."""
 
     model: str
     messages: Sequence[Message]
@@ -49,6 +50,7 @@ class ServedRequest:
     top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    answer: Mapping[str, Any] | None = None
 
 
 def read_request(fmt: str, body: Any) -> ServedRequest:
@@ -77,6 +79,7 @@ def read_request(fmt: str, body: Any) -> ServedRequest:
         top_k=_whole(value("top_k"), "top_k"),
         seed=_whole(value("seed"), "seed"),
         stop=tuple(map(str, stops)),
+        answer=answer_schema(wire, body),
     )
 
 
