@@ -22,7 +22,7 @@ from callwright.training.config import Config, dump_config
 from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
-from callwright.training.run_custom_grpo import GrpoRollouts, RolloutSource
+from callwright.training.run_custom_grpo import BatchRecord, GrpoRollouts, RolloutSource
 from callwright.training.run_folder import MetricLog, new_run_folder, resumed_run_folder, write_json
 from callwright.training.session import Session, engine_class, open_session
 from callwright.training.synchronous import SynchronousRollouts
@@ -120,7 +120,7 @@ def _grpo(
             bar.step(step - bar.done, reward=row["reward"], success=row["success"], valid=row["valid_call_rate"])
 
         with closing(_rollout_source(session, folder)) as source:
-            rollouts = GrpoRollouts(session, folder, source)
+            rollouts = GrpoRollouts(source, BatchRecord(session, folder))
             trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
             source.serve(loaded, trainer.model)
             trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)
