@@ -26,7 +26,7 @@ from callwright.training.evaluation import Scores, evaluate_model
 from callwright.training.full_disk import one_line_when_full
 from callwright.training.grpo import build_trainer, grpo_arguments
 from callwright.training.interrupt import graceful_interrupt
-from callwright.training.run_custom_grpo import GrpoRollouts, RolloutSource
+from callwright.training.run_custom_grpo import BatchRecord, GrpoRollouts, RolloutSource
 from callwright.training.run_folder import MetricLog, describe_run, new_run_folder, resumed_run_folder, write_json
 from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
@@ -177,7 +177,7 @@ def _grpo(
             watch.stop(step)
 
         with closing(_rollout_source(session, served, folder)) as source:
-            rollouts = GrpoRollouts(session, folder, source)
+            rollouts = GrpoRollouts(source, BatchRecord(session, folder))
             trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, sink, interrupt)
             served.train(loaded, trainer.model)
             trainer.train(resume_from_checkpoint=str(checkpoint[1]) if checkpoint else None)

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from callwright.envs.evaluate import score
 from callwright.envs.rollout import Rollout
 from callwright.envs.traces import TraceWriter, step_name
@@ -50,29 +53,50 @@ class RolloutSource(Protocol):
 
 @dataclass(slots=True)
 class GrpoRollouts:
-    """TRL's ``rollout_func``. ``last`` holds the batch's metrics until the trainer logs them."""
+    """TRL's ``rollout_func``."""
+
+    source: RolloutSource
+    record: BatchRecord
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        """This process's share of a batch: ``len(prompts)`` rows in groups; the prompts themselves say nothing. Raises
+        RunError."""
+        step, started = trainer.rollout_index, time.monotonic()
+        batch = self.source.take(step, trainer.model)
+        columns, _ = self.record.finish(step, batch, str(trainer.scale_rewards), time.monotonic() - started)
+        return columns
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last batch's metrics."""
+        return self.record.last
+
+
+@dataclass(slots=True)
+class BatchRecord:
+    """What becomes of a batch's rollouts: traces, metrics (``last``), columns for a trainer.
+
+    Of several processes each has whole groups; baselines, metrics and traces are those of the whole batch.
+    """
 
     session: Session
     folder: Path
-    source: RolloutSource
     last: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """This process's share of a batch: ``len(prompts)`` rows in groups; the prompts themselves say nothing.
-
-        Baselines, metrics and traces are those of the whole batch. Raises RunError.
-        """
+    def finish(self, step: int, own: Batch, scale: str, seconds: float) -> tuple[dict[str, list[Any]], list[float]]:
+        """Record a batch of which these are this process's rows; their columns for TRL, and the advantage of each.
+        ``seconds`` is what it took. Raises RunError where too much of the batch failed."""
         grpo = self.session.config.grpo
-        step, started = trainer.rollout_index, time.monotonic()
-        own = self.source.take(step, trainer.model)
         batch = Batch(processes.gathered(own.rows), own.metrics)
         rewards = [_counted(row, grpo.late) for row in batch.rows]
         if grpo.permute_rewards:
             rewards = _permuted(rewards, f"{self.session.config.seed}|permute|{step}")
-        self._record(step, batch, rewards, str(trainer.scale_rewards), time.monotonic() - started)
+        values = advantages(rewards, grpo.num_generations, scale=scale)
+        self._record(step, batch, rewards, values, seconds)
         stop_on_faults(batch.rows, grpo.max_infra_share, self.folder)
         first = processes.rank() * len(own.rows)
-        return self._columns(own.rows, rewards[first : first + len(own.rows)])
+        here = slice(first, first + len(own.rows))
+        return self._columns(own.rows, rewards[here]), values[here].tolist()
 
     def _columns(self, rows: Sequence[Rollout], rewards: Sequence[float | None]) -> dict[str, list[Any]]:
         policy = self.session.policy(1.0)
@@ -89,10 +113,15 @@ class GrpoRollouts:
         columns["reward"] = list(rewards)
         return columns
 
-    def _record(self, step: int, batch: Batch, rewards: Sequence[float | None], scale: str, seconds: float) -> None:
-        rows = batch.rows
-        size = self.session.config.grpo.num_generations
-        values = advantages(rewards, size, scale=scale)
+    def _record(
+        self,
+        step: int,
+        batch: Batch,
+        rewards: Sequence[float | None],
+        values: NDArray[np.float64],
+        seconds: float,
+    ) -> None:
+        rows, size = batch.rows, self.session.config.grpo.num_generations
         if processes.is_first():
             with TraceWriter(self.folder / "traces", step_name(step)) as traces:
                 for row, advantage, reward in zip(rows, values, rewards, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callwright.serving.errors import UserError
-from callwright.training.asynchronous.rollouts import groups_at_once, longest_wait_s
+from callwright.training.asynchronous.groups import groups_at_once, longest_wait_s
 from callwright.training.config import ConfigError, load_config
 from callwright.training.corrections import Corrections
 from callwright.training.grpo import grpo_arguments
