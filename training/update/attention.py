@@ -54,7 +54,7 @@ def _packed(
 
 def pick(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """``states[index]`` along the first dimension, as an embedding: plain indexing is slow backwards on a CPU."""
-    return torch.nn.functional.embedding(index, states.flatten(1)).unflatten(-1, states.shape[1:])
+    return torch.nn.functional.embedding(index, states.flatten(1)).view(*index.shape, *states.shape[1:])
 
 
 AttentionInterface.register(NAME, attend)
