@@ -1,6 +1,6 @@
 """Where the processor time of one GRPO step goes: rollouts with tools through the broker, then the update.
 
-A step of the quickstart's config is run once under Python's profiler, every thread with one of its own and its own
+The second step of the quickstart's config is run under Python's profiler, every thread with one of its own and its own
 processor clock, so that waiting costs nothing. The time of a function in C is its caller's. The profiler makes Python
 dearer than it is and leaves tensor operations as they are, so what is ours is rather overstated.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import cProfile
 import os
-import pstats
 import tempfile
 import threading
 import time
@@ -41,7 +40,7 @@ PARTS = (
 )
 TENSORS = ("/torch/", "/transformers/", "/numpy/")  # the engine's in its thread, else the update's
 ENGINE_THREAD = "callwright-engine"
-Function = tuple[str, int, str]
+Profiles = list[tuple[str, cProfile.Profile]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,25 +54,19 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace) -> Measured:
-    """Run the step and sort its time into parts."""
+    """Two steps; the time of the second, sorted into parts."""
     from callwright.training.config import load_config
 
-    words = ["name=profile", f"grpo.prompts_per_step={options.prompts}", "grpo.steps=1", "checkpoint.every=0"]
+    words = ["name=profile", f"grpo.prompts_per_step={options.prompts}", "grpo.steps=2", "checkpoint.every=0"]
     with tempfile.TemporaryDirectory() as folder, _every_thread() as profiles:
-        _step(load_config("quickstart", words), Path(folder), profiles)
-    seconds: Counter[str] = Counter()
-    for thread, profile in profiles:
-        seconds.update(_by_part(profile, thread))
+        seconds = _second_step(load_config("quickstart", words), Path(folder), profiles)
     engine = seconds["engine"]
     shares = {part: seconds[part] / engine for part in HEADLINE if part in dict(PARTS)}
     rows: list[Row] = [
         {"part": part, "processor_s": spent, "of_the_engine": spent / engine} for part, spent in seconds.most_common()
     ]
-    notes = (f"{options.prompts * 8} rollouts; the profiler is on", "update and library are not parts of ours")
+    notes = (f"{options.prompts * 8} rollouts; the profiler is on; update and library are not among ours",)
     return Measured(rows, {**shares, "largest_share": max(shares.values())}, notes)
-
-
-Profiles = list[tuple[str, cProfile.Profile]]
 
 
 @contextmanager
@@ -93,37 +86,40 @@ def _every_thread() -> Iterator[Profiles]:
         threading.setprofile(None)
 
 
-def _step(config: Config, folder: Path, profiles: Profiles) -> None:
+def _second_step(config: Config, folder: Path, profiles: Profiles) -> Counter[str]:
+    """Seconds by part, from the end of the first step, which loads and makes things, to that of the second."""
     from callwright.training.grpo import build_trainer
     from callwright.training.interrupt import graceful_interrupt
     from callwright.training.run_custom_grpo import GrpoRollouts
     from callwright.training.session import open_session
     from callwright.training.warm_start import warm_start
 
+    ends: list[Counter[str]] = []
+
+    def at_the_end(step: int, row: dict[str, float]) -> None:
+        progress(f"step {step}: {row['rollout_seconds']:.1f} of {row['step_seconds']:.1f} s were rollouts")
+        ends.append(_by_part(profiles))
+
     with open_session(config) as session, graceful_interrupt() as interrupt:
         loaded = warm_start(session, folder)
         session.adopt(loaded)
         rollouts = GrpoRollouts(session, folder)
-        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, _say, interrupt)
+        trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, at_the_end, interrupt)
         session.adopt(loaded, trainer.model)
         profile = cProfile.Profile(timer=time.thread_time)
         profiles.append((threading.current_thread().name, profile))
         profile.runcall(trainer.train)
+    return ends[1] - ends[0]
 
 
-def _say(step: int, row: dict[str, float]) -> None:
-    progress(f"step {step}: {row['rollout_seconds']:.1f} of {row['step_seconds']:.1f} s were rollouts")
-
-
-def _by_part(profile: cProfile.Profile, thread: str) -> Counter[str]:
-    """Seconds by part; a function in C ("~") is counted for those that called it, in their proportions."""
+def _by_part(profiles: Profiles) -> Counter[str]:
+    """Seconds so far; those of a function in C, which has no file, are its caller's."""
     spent: Counter[str] = Counter()
-    statistics: dict[Function, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    for (file, _, _), (_, _, own, _, callers) in statistics.items():
-        if file != "~":
-            spent[_part(file, thread)] += own
-        for (caller, _, _), (_, _, part_of_own, _) in callers.items() if file == "~" else ():
-            spent[_part(caller, thread)] += part_of_own
+    for thread, profile in profiles:
+        for entry in profile.getstats():
+            if not isinstance(entry.code, str):
+                in_c = sum(call.inlinetime for call in entry.calls or () if isinstance(call.code, str))
+                spent[_part(entry.code.co_filename, thread)] += entry.inlinetime + in_c
     return spent
 
 

@@ -28,8 +28,8 @@ def by_length(batch: Batch) -> torch.Tensor:
 def by_prompt(batch: Batch) -> torch.Tensor:
     """Rows of one prompt together."""
     marked = torch.where(batch["prompt_mask"].bool(), batch["prompt_ids"], -1)
-    numbers: torch.Tensor = torch.unique(marked, dim=0, return_inverse=True)[1]
-    return numbers
+    prompts: torch.Tensor = torch.unique(marked, dim=0, return_inverse=True)[1]
+    return prompts
 
 
 def repack(batches: Sequence[Batch], order: Order | None) -> list[Batch]:

@@ -9,6 +9,7 @@ moves nothing, whatever the loss type.
 from __future__ import annotations
 
 import logging
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -171,25 +172,29 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self._save_checkpoint(self.model, None)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The first process saves through Trainer into a staging folder and publishes that whole as
-        ``checkpoints/step-N``; the others wait."""
+        """Save through Trainer, and publish what the first process saved whole as ``checkpoints/step-N``.
+
+        The others save with it, to nowhere: Trainer communicates as it saves.
+        """
         if processes.is_first():
-            self._publish(model, trial)
+            with publish(self._checkpoints, self.rollout_index) as staging:
+                self._save_into(staging, model, trial)
+        else:
+            with tempfile.TemporaryDirectory() as nowhere:
+                self._save_into(Path(nowhere), model, trial)
         self.accelerator.wait_for_everyone()
 
-    def _publish(self, model: Any, trial: Any) -> None:
-        step = self.rollout_index
-        with publish(self._checkpoints, step) as staging:
-            output_dir, self.args.output_dir = self.args.output_dir, str(staging)
-            try:
-                # The grandparent: TRL's own override adds a model card that talks about the hub.
-                super(GRPOTrainer, self)._save_checkpoint(model, trial)
-            finally:
-                self.args.output_dir = output_dir
-            inner = next(staging.glob("checkpoint-*"))
-            for item in inner.iterdir():
-                item.rename(staging / item.name)
-            inner.rmdir()
+    def _save_into(self, folder: Path, model: Any, trial: Any) -> None:
+        output_dir, self.args.output_dir = self.args.output_dir, str(folder)
+        try:
+            # The grandparent: TRL's own override adds a model card that talks about the hub.
+            super(GRPOTrainer, self)._save_checkpoint(model, trial)
+        finally:
+            self.args.output_dir = output_dir
+        inner = next(folder.glob("checkpoint-*"))
+        for item in inner.iterdir():
+            item.rename(folder / item.name)
+        inner.rmdir()
 
 
 def _mask(inputs: dict[str, Any]) -> torch.Tensor:

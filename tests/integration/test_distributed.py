@@ -21,13 +21,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PATIENCE_S = 600.0
 
 
-def two_processes(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """``command`` twice, as torchrun starts it. The port is any that is free."""
+def two_processes(*command: str, folder: Path) -> None:
+    """``command`` twice, as torchrun starts it, to a good end. The port is any that is free."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
     rendezvous = ["--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    return subprocess.run(
-        [*launcher, *rendezvous, *command], capture_output=True, text=True, cwd=folder, timeout=PATIENCE_S
-    )
+    with (folder / "log").open("w+") as output:
+        started = subprocess.Popen([*launcher, *rendezvous, *command], stdout=output, stderr=output, cwd=folder)
+        try:
+            code = started.wait(PATIENCE_S)
+        finally:
+            started.terminate()  # it ends its two, which a kill would leave behind
+            started.wait(PATIENCE_S)
+        assert code == 0, (folder / "log").read_text()[-3000:]
 
 
 @pytest.mark.timeout(900)
@@ -36,8 +41,7 @@ def test_a_step_of_two_processes_is_that_of_one(tiny: Loaded, tmp_path: Path) ->
     tiny.model.save_pretrained(model)
     tiny.tokenizer.save_pretrained(model)
     script = str(Path(__file__).with_name("distributed_step.py"))
-    done = two_processes(script, str(model), str(tmp_path), folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    two_processes(script, str(model), str(tmp_path), folder=tmp_path)
     first, second = (torch.load(tmp_path / f"moved-{rank}.pt", weights_only=True) for rank in (0, 1))
     for loss in LOSSES:
         alone = step(model, tmp_path / "alone", loss)
@@ -60,8 +64,7 @@ def test_the_verb_shares_a_step_out(tmp_path: Path) -> None:
         "eval.n_slices=0",
         "checkpoint.every=1",
     ]
-    done = two_processes("-m", "callwright", "train", "quickstart", *words, folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    two_processes("-m", "callwright", "train", "quickstart", *words, folder=tmp_path)
     run = tmp_path / "runs" / "shared"
     assert not (tmp_path / "runs" / "shared-old-1").exists()
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
