@@ -20,6 +20,7 @@ from callwright.serving.engines.sampler import address
 from callwright.serving.engines.transformers_engine import TransformersEngine
 from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded
+from callwright.training.update.support import install_where_exact
 from callwright.training.weights.local import LocalTransfer, own_copy
 
 pytestmark = pytest.mark.integration
@@ -53,6 +54,18 @@ def engine(served: Any) -> Iterator[TransformersEngine]:
     engine = TransformersEngine(served, rows=4, context=256)
     yield engine
     engine.close()
+
+
+def test_a_copy_of_a_model_that_packs_its_updates_runs_its_own_weights(policy: Any) -> None:
+    assert install_where_exact([policy], 1.0)
+    ids = torch.tensor([PROMPT])
+    with torch.no_grad():
+        before = policy(input_ids=ids).logits
+        copied = own_copy(policy)
+        for parameter in policy.parameters():
+            parameter.mul_(1.1)
+        assert torch.equal(copied(input_ids=ids).logits, before)
+        assert not torch.allclose(policy(input_ids=ids).logits, before)
 
 
 def turn_of(session: str, ids: list[int], tokens: int, on_token: Callable[[int], None] | None = None) -> Request:
