@@ -6,6 +6,7 @@ as ever; a call without a layout is the model's own.
 
 from __future__ import annotations
 
+from functools import wraps
 from types import MethodType
 from typing import Any
 
@@ -29,6 +30,7 @@ def install(model: Any, temperature: float) -> None:
     plain = model.forward.__func__  # not bound: a copy of the model must run its own weights
     model.set_attn_implementation(NAME)
 
+    @wraps(type(model).forward)  # ``generate`` reads the signature
     def forward(self: Any, *args: Any, layout: Layout | None = None, **kwargs: Any) -> Any:
         if layout is None:
             return plain(self, *args, **kwargs)
