@@ -41,6 +41,7 @@ def test_parameters_are_counted_without_reading_them(shape: Shape, loaded: Loade
     assert loaded.model.num_parameters() == count_parameters(SHIPPED) == shape.parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("all-linear",)])
 def test_adapters_are_counted(shape: Shape, targets: tuple[str, ...]) -> None:
     from peft import LoraConfig, get_peft_model
@@ -135,6 +136,7 @@ def test_a_broken_file_is_no_size(tmp_path: Path, cut: bytes) -> None:
     assert read_shape(tmp_path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in shipped_configs() if name != "remote"])
 def test_every_shipped_config_has_a_layout(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
