@@ -15,8 +15,8 @@ from callwright.envs.tasks import FamilySpec, WorldSpec, build_suite
 from callwright.envs.tasks.azure import AZURE_FAMILIES
 from callwright.serving.protocol.values import ToolCall
 from callwright.training.config import load_config
+from callwright.training.in_flight import at_once
 from callwright.training.run import train
-from callwright.training.session import at_once
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from callwright.envs.executors.registry import TOOLS
 from callwright.scripts.cli import app
-from callwright.scripts.worker import KNOWN
 from callwright.serving.queues.broker import command_queue
 from callwright.training.config import is_override, load_config
 from callwright.training.sections.engine import Engine
@@ -35,7 +35,7 @@ def check_words(words: list[str]) -> None:
     assert verb in VERBS
     if verb == "worker":
         tool = rest.pop(0)
-        assert tool in KNOWN
+        assert tool in TOOLS
     if verb == "serve":
         rest[0] = "quickstart"
     if rest == ["--help"]:
@@ -146,7 +146,7 @@ def test_workers_follow_the_queue_of_their_tool() -> None:
         assert trigger["metadata"]["queueName"] == command_queue(tool)
         assert trigger["authenticationRef"]["name"] in secrets
         assert spec["minReplicaCount"] >= 1
-        assert not KNOWN[tool].stateful  # a stateful tool has one worker
+        assert not TOOLS[tool].tool.stateful  # a stateful tool has one worker
 
 
 @pytest.mark.parametrize(
