@@ -1,5 +1,5 @@
 # docker build -f scripts/deploy/server.Dockerfile -t callwright-server .
-# A merged checkpoint behind the vendors' APIs; the policy's own server in training is the stock vllm/vllm-openai image.
+# A merged checkpoint behind the vendors' APIs; the policy's own server in training is policy.Dockerfile.
 FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv \

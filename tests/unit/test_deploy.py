@@ -8,7 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +17,7 @@ from callwright.envs.executors.registry import TOOLS
 from callwright.scripts.cli import app
 from callwright.serving.queues.broker import command_queue
 from callwright.training.config import is_override, load_config
-from callwright.training.sections.engine import Engine
+from callwright.training.weights.vllm_servers import server_arguments, server_variables
 
 pytestmark = pytest.mark.unit
 
@@ -41,9 +41,7 @@ def check_words(words: list[str]) -> None:
     if rest == ["--help"]:
         return
     assert all(is_override(word) for word in rest[1:])
-    engines = get_args(Engine.model_fields["kind"].annotation)
-    known = [word for word in rest[1:] if "vllm" in engines or "vllm" not in word]
-    config = load_config(rest[0], known)
+    config = load_config(rest[0], rest[1:])
     if verb == "worker":
         assert config.executors.broker != "memory"
 
@@ -118,8 +116,27 @@ def test_containers_run_our_images_with_words_that_load() -> None:
         (secret,) = container["env"]
         assert secret["name"] == load_config("quickstart").executors.servicebus_env
         assert set(secret) == {"name", "valueFrom"}  # it stands in no file
-    others = {container["image"].split(":")[0] for container in containers()} - set(OURS)
-    assert others == {"vllm/vllm-openai"}
+    assert {container["image"] for container in containers()} - set(OURS) == {"callwright-policy"}
+
+
+def test_the_policys_server_can_be_sent_what_the_trainer_sends() -> None:
+    """Stock vLLM of the version that make vllm installs, started as a trainer would start it."""
+    found = dict(instructions("policy"))
+    version = re.search(r"^VLLM=(.*)$", (ROOT / "scripts" / "setup_vllm.sh").read_text(), re.MULTILINE)
+    assert version is not None
+    assert found["FROM"] == f"vllm/vllm-openai:v{version[1]}"
+    trainer, server = (next(c for c in containers() if c["name"] == name) for name in ("trainer", "vllm"))
+    config = load_config(trainer["args"][1], trainer["args"][2:])
+    given = dict(word.removeprefix("--").partition("=")[::2] for word in server["args"])
+    for name, value in server_arguments(config).items():
+        assert given[name] == ("" if value is True else str(value))
+    for name, value in server_variables(config).items():
+        assert f"{name}={value}" in found["ENV"]
+    assert given["model"] == config.model.path
+    assert int(given["max-model-len"]) == config.engine.max_context
+    mounts = [{m["name"]: m["mountPath"] for m in container["volumeMounts"]} for container in (trainer, server)]
+    assert mounts[0]["runs"] == mounts[1]["runs"]
+    assert config.engine.vllm.urls == tuple(f"http://{name}:8000" for name in named("Service"))
 
 
 def test_selectors_find_their_pods() -> None:
