@@ -74,7 +74,8 @@ class Broker(Protocol):
     """Queues with leases and ordered lanes. A queue exists as soon as it is named, where the back end allows that."""
 
     async def start(self, *queues: str) -> None:
-        """Reach these queues, so that what is missing is said at once: BrokerError within ``START_S``. Optional."""
+        """Reach these queues, so that what is missing is said at once: BrokerError within ``START_S``, or UserError
+        for a place that cannot be one. Optional."""
         ...
 
     async def send(self, queue: str, body: bytes, *, message_id: str = "", lane: str = "") -> None:

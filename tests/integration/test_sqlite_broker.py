@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from callwright.serving.queues.broker import BrokerError, Lease
+from callwright.serving.errors import UserError
+from callwright.serving.queues.broker import Lease
 from callwright.serving.queues.sqlite import SqliteBroker
 from callwright.serving.queues.sqlite_file import QueueFile
 
@@ -201,7 +202,7 @@ async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: byte
     else:
         path.write_bytes(content)
     broker = SqliteBroker(path)
-    with pytest.raises(BrokerError, match=r"queues\.db"):
+    with pytest.raises(UserError, match=r"executors\.queues=.*queues\.db"):
         await broker.start(Q)
     await broker.close()
 
