@@ -5,23 +5,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-FRAMEWORKS=(inspect-ai==0.3.285 lm-eval==0.4.13 verifiers==0.4.0)
-REFUSED='^(fsspec|openai)=='
 HOME_FOLDER=.adapters
-MARK="${FRAMEWORKS[*]}"
+LOCK=scripts/adapters.txt
 
 say() { echo "adapters: $*" >&2; }
 
-if [[ -f $HOME_FOLDER/.ready && $(<"$HOME_FOLDER/.ready") == "$MARK" ]]; then
+if cmp -s "$LOCK" "$HOME_FOLDER/.ready"; then
     exit 0
 fi
-say "installing $MARK"
+say "installing inspect-ai, lm-eval and verifiers (some 300 MB)"
 .venv/bin/python -m venv --clear "$HOME_FOLDER"
 own=$("$HOME_FOLDER/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 locked=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 printf '%s\n%s\n' "$PWD/src" "$locked" >"$own/under.pth"
-grep -Ev "$REFUSED" constraints.txt >"$HOME_FOLDER/constraints.txt"
-"$HOME_FOLDER/bin/python" -m pip --disable-pip-version-check install -qq \
-    --constraint "$HOME_FOLDER/constraints.txt" "${FRAMEWORKS[@]}" >&2
-echo "$MARK" >"$HOME_FOLDER/.ready"
+"$HOME_FOLDER/bin/python" -m pip --disable-pip-version-check install -qq --no-deps --requirement "$LOCK" >&2
+cp "$LOCK" "$HOME_FOLDER/.ready"
 say "ready"

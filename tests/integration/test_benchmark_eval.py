@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from callwright.envs.trajectory import Outcome
 from callwright.scripts import cli
 from callwright.training.benchmark_run import run_benchmarks
 from callwright.training.config import load_config
+from callwright.training.session import open_session
 
 pytestmark = pytest.mark.integration
 
@@ -85,6 +88,16 @@ def test_a_deterministic_rerun_is_bit_equal_also_after_an_interruption(runs: Pat
     assert again["rerun"] == {"flip_rate": 0.0, "bit_equal": True}
     other = evaluate(runs, "eval.samples=2", "seed=7")
     assert other["folder"] != first["folder"]
+
+
+def test_a_session_plays_single_tasks_for_others_from_several_threads(runs: Path) -> None:
+    with open_session(load_config("quickstart", WORDS)) as session, ThreadPoolExecutor(4) as pool:
+        session.adopt_configured()
+        tasks = session.tasks.evaluation("new_seeds", 8)
+        played = list(pool.map(session.play, tasks))
+        assert [rollout.task for rollout in played] == tasks
+        assert {rollout.outcome for rollout in played} <= {Outcome.SCORED, Outcome.POLICY_FAULT}
+        assert any(rollout.success for rollout in played)
 
 
 def test_the_check_names_the_rows_that_fail(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

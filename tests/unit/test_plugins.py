@@ -19,6 +19,7 @@ from callwright.envs.tasks.registry import FAMILIES
 from callwright.serving.errors import UserError
 from callwright.serving.protocol.values import ToolCall
 from callwright.serving.queues.reply import CallStatus
+from callwright.training.benchmark_check import check_benchmarks
 from callwright.training.config import ConfigError, dump_config, load_config
 from callwright.training.executor_settings import executor_settings
 
@@ -37,6 +38,8 @@ from pydantic import Field
 from callwright.envs.executors.executor import record_of
 from callwright.envs.executors.tool_kind import ToolKind, ToolSettings
 from callwright.envs.rewards import RewardFunction
+from callwright.envs.tasks.family import Dials, Family, Row
+from callwright.envs.tasks.task import Step
 from callwright.serving.protocol import Tool
 from callwright.serving.queues.reply import CallStatus
 
@@ -64,9 +67,22 @@ class Nothing(RewardFunction):
     def parts(self, evidence, correct):
         return {}
 
+class Off(Dials):
+    """How wrong its gold answers are."""
+    by: int = 0
+
+class Doubles(Family[Off]):
+    dials_type = Off
+    tools = ("doubler",)
+    def row(self, draw):
+        x = draw.rng.randrange(1000, 9000)
+        plan = (Step("doubler", {"x": x}),)
+        return Row(f"twice {x}?", str(2 * x + self.dials.by), "twice", plan, content=str(x))
+
 DOUBLE = ToolKind(Tool("doubler", "Double x.", SCHEMA), lambda settings, documents: Doubler(settings), DoublerSettings)
 TOOLS = {"doubler": DOUBLE}
 REWARDS = {"nothing": Nothing}
+FAMILIES = {"doubles": Doubles}
 '''
 
 
@@ -101,6 +117,15 @@ async def test_a_tool_of_ones_own_is_configured_and_runs_as_the_shipped_ones_do(
         refused = await executors.call(ToolCall("doubler", {"x": "7"}))
     assert (reply.status, reply.record) == (CallStatus.OK, b'{"type":"doubler","status":"ok","y":21}')
     assert refused.status is CallStatus.REJECTED
+
+
+def test_the_check_runs_the_gold_calls_of_a_family(tmp_path: Path) -> None:
+    words = ["eval.benchmark=[doubles]", "eval.limit=3"]
+    assert check_benchmarks(load_config(write(tmp_path, ""), words)) == {"doubles": []}
+    wrong = load_config(write(tmp_path, "tasks: {families: {doubles: {dials: {by: 1}}}}\n"), words)
+    (failures,) = check_benchmarks(wrong).values()
+    assert len(failures) == 3
+    assert "the last gold observation does not contain" in failures[0]
 
 
 def test_a_config_holds_the_whole_path_and_loads_again_from_a_run_folder(tmp_path: Path) -> None:
