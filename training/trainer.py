@@ -31,7 +31,7 @@ NO_CORRECTIONS = Corrections()
 # TRL warns, with the whole row, of each batch that holds a row without a reward. Here such a row is a rollout that was
 # lost, which is counted and told elsewhere.
 logging.getLogger(GRPOTrainer.__module__).addFilter(
-    lambda record: not record.getMessage().startswith("All reward functions returned None")
+    lambda record: "All reward functions returned None" not in record.getMessage()
 )
 
 

@@ -24,7 +24,7 @@ from web_servers import Got, echoes, serving
 
 from callwright.serving.gateway.app import KEY_VARIABLE
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 SECRETS = {
     "SECRET_BUS": "cGxhbnRlZC1idXMta2V5LTkzMTc=",
@@ -98,7 +98,6 @@ async def ended(life: Life) -> int:
     return await asyncio.to_thread(life.ended)
 
 
-@pytest.mark.timeout(600)
 async def test_a_planted_secret_is_in_no_file_and_no_output_of_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "life"
     folder.mkdir()

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0  # a busy machine takes minutes for what a quiet one does in seconds
 CRASHED = 70  # the exit code of a traceback, which a user should never see
 
 _CONTEXT = multiprocessing.get_context("forkserver")

@@ -16,7 +16,7 @@ from small_run import GENERATIONS, PROMPTS, STEPS, WORDS
 
 from callwright.envs.traces import read_traces
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 VARIABLE = "CHAOS_BUS"
 BUS = ("executors.broker=servicebus", f"executors.servicebus_env={VARIABLE}", "executors.lanes=4")
@@ -32,7 +32,6 @@ def check(run: Path) -> None:
     check_run(run, steps=STEPS, prompts=PROMPTS, generations=GENERATIONS)
 
 
-@pytest.mark.timeout(900)
 def test_a_run_goes_on_with_a_service_that_came_back(tmp_path: Path) -> None:
     """It keeps nothing of what it held: calls that were on their way are lost, and nothing is learned from them."""
     folder = tmp_path / "life"
@@ -50,7 +49,6 @@ def test_a_run_goes_on_with_a_service_that_came_back(tmp_path: Path) -> None:
     check(run)
 
 
-@pytest.mark.timeout(900)
 def test_a_run_whose_service_stays_away_stops_and_goes_on_where_it_was(quiet: Quiet, tmp_path: Path) -> None:
     folder = tmp_path / "life"
     folder.mkdir()

@@ -13,7 +13,7 @@ from small_disk import small_disk
 from small_run import GENERATIONS, PROMPTS, STEPS, WORDS
 from writes import BALLAST, AtWrite, fill
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 FILLS = 6
 FULL = "No space left on device"

@@ -24,7 +24,7 @@ from callwright.serving.protocol import CODE
 from callwright.serving.queues.dispatcher import CallStatus
 from callwright.training.groups import advantages
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 WORDS = ("executors.code.sandbox=none", "executors.code.workers=1", "executors.lease_s=1.5")
 TASK = Task("t/0", "lookup", "say 12", "12")

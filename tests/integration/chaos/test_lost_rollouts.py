@@ -21,7 +21,7 @@ from callwright.training.run_custom_grpo import GrpoRollouts
 from callwright.training.session import Session, open_session
 from callwright.training.trainer import ToolGRPOTrainer
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROMPTS, GENERATIONS = 12, 4
 WORDS = (

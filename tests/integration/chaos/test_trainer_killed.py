@@ -13,7 +13,7 @@ from run_checks import check_run, learned
 from small_run import GENERATIONS, PROMPTS, STEPS, WORDS
 from writes import AtWrite
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 KILLS = 8
 DOUBLED = "grpo.faults={duplicate: 0.3}"  # so that there is a log of the reward queue to write, too

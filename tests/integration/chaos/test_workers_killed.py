@@ -16,7 +16,7 @@ from lives import PATIENCE_S, Life, living
 from run_checks import check_run, learned
 from small_run import GENERATIONS, PROMPTS, STEPS, WORDS
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TOOLS = ("web", "code")
 SHARED = ("executors.broker=sqlite", "executors.lease_s=3")
@@ -30,7 +30,6 @@ def workers(stack: ExitStack, folder: Path, tool: str, begun: Path) -> Iterator[
         yield stack.enter_context(living(folder, *words, name=f"{tool}-{number}", fate=fate))
 
 
-@pytest.mark.timeout(600)
 def test_a_run_whose_workers_die_at_every_step_of_a_call_is_the_undisturbed_run(quiet: Quiet, tmp_path: Path) -> None:
     folder = tmp_path / "life"
     folder.mkdir()
