@@ -12,6 +12,7 @@ import pytest
 from callwright.serving.protocol import DEFAULT_TOOLS, DIALECTS, Dialect, Parser, Tool, ToolCall, get_dialect
 from callwright.serving.protocol.blocks import Role
 from callwright.serving.protocol.grammar import FREE, Form, Rules
+from callwright.serving.protocol.grammar_values import unenforced
 from callwright.serving.protocol.schema import check
 
 llguidance = pytest.importorskip("llguidance", reason="the extras train and serve have llguidance")
@@ -207,3 +208,81 @@ def test_xgrammar_reads_the_same_grammar(dialect: Dialect) -> None:
         tool = rng.choice(TOOLS)
         assert accepts_text(grammar, dialect.render_call(ToolCall(tool.name, valid_arguments(rng, tool))))
     assert not accepts_text(grammar, dialect.render_call(ToolCall("web", {"q": "x", "k": 11})))
+
+
+ANSWER = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}},
+    "required": ["a"],
+    "additionalProperties": False,
+    "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}, "maxItems": 2}},
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_a_turn_has_the_form_that_is_asked_for(dialect: Dialect) -> None:
+    web, code = ToolCall("web", {"q": "x", "k": 1}), ToolCall("code", {"code_command": "ls"})
+    one, solution = dialect.render_call(web), dialect.render_solution("42")
+    must = matcher(dialect.grammar(TOOLS, Form(must_call=True)))
+    assert accepts(must, one)
+    assert accepts(must, f"<think>so</think>{one}")
+    assert not accepts(must, solution)
+    with pytest.raises(ValueError, match="no tool to call"):
+        dialect.grammar([], Form(must_call=True))
+    if dialect.calls_per_turn != 1:
+        two = dialect.render_calls([web, code])
+        assert accepts(must, two)
+        single = matcher(dialect.grammar(TOOLS, Form(must_call=True, one_call=True)))
+        assert accepts(single, one)
+        assert not accepts(single, two)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_an_answer_with_a_schema_is_json_in_which_no_marker_can_stand(dialect: Dialect) -> None:
+    grammar, rng = matcher(dialect.grammar([], Form(answer=ANSWER))), random.Random(3)
+    assert accepts(grammar, dialect.render_solution('{"a":"x","b":[[],[[]]]}'))
+    assert accepts(grammar, dialect.render_solution('{"a":"\\u003c"}'))
+    for wrong in ('{"a":"<"}', '{"b":null}', '{"a":"x","b":7}', "words"):
+        assert not accepts(grammar, dialect.render_solution(wrong)), wrong
+    done = [text for _ in range(20) if (text := sample(grammar, rng, dialect.answer_open + '{"a":"')) is not None]
+    assert done
+    for text in done:
+        parser = Parser(dialect.name, [])
+        parser.feed(text)
+        parser.close()
+        assert (
+            check(json.loads(parser.solution or ""), {**ANSWER, "properties": {"a": {"type": "string"}, "b": {}}})
+            is None
+        )
+
+
+def test_behind_an_opened_answer_stands_its_rest() -> None:
+    grammar = matcher(get_dialect("tags").grammar(TOOLS, Form(opened=True)))
+    assert accepts(grammar, "42</solution>")
+    assert not accepts(grammar, "<solution>42</solution>")
+    assert not accepts(grammar, '42</solution><web>{"type":"web","q":"x","k":1}</web>')
+
+
+def test_loose_objects_hold_any_number_of_keys() -> None:
+    text = '<execute>[{"name":"f","args":{"a":{"b":1,"c":[[[[{"d":2}]]]]},"e":null}}]</execute>'
+    assert accepts(matcher(get_dialect("execute").grammar(None, Form(loose=True))), text)
+    assert not accepts(matcher(get_dialect("execute").grammar(None)), text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        (BOUNDED := {"type": "string", "maxLength": 3}, None),
+        ({"type": "string", "pattern": "x"}, "pattern"),
+        ({"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}, "properties.a.items"),
+        ({"type": "array", "items": {"type": "string", "format": "date"}}, "items.format"),
+        ({"anyOf": [{"type": "null"}, {"oneOf": []}]}, "anyOf.1.oneOf"),
+        ({"anyOf": [BOUNDED], "type": "string"}, "anyOf"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {}}}}, "$defs.a.not"),
+        ({"type": "string", "maxLength": 1 << 20}, "maxLength"),
+        (ANSWER, None),
+        (FORM.input_schema, None),
+    ],
+)
+def test_a_word_that_no_text_is_held_to_is_named(schema: Any, word: str | None) -> None:
+    assert unenforced(schema) == word
