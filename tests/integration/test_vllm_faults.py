@@ -288,11 +288,11 @@ def test_without_any_server_a_request_ends_with_the_cause(monkeypatch: pytest.Mo
 
 def test_the_least_loaded_server_is_asked_and_none_beyond_its_limit() -> None:
     servers = [Stub(), Stub(), Stub()]
-    with engine(*servers, in_flight=3) as made:
-        results = run(made, *(request(key=key) for key in range(60)))
+    with engine(*servers, in_flight=2) as made:
+        results = run(made, *(request(key=key) for key in range(24)))
     assert all(isinstance(result, Completion) for result in results)
-    assert all(0 < server.most_open <= 3 for server in servers)
-    assert max(len(server.bodies) for server in servers) < 40
+    assert all(0 < server.most_open <= 2 for server in servers)
+    assert max(len(server.bodies) for server in servers) < 20
 
 
 def test_leaving_a_turn_closes_its_stream_and_frees_its_place() -> None:

@@ -90,4 +90,5 @@ def test_a_grammar_holds_every_turn_and_its_logprobs_are_of_what_it_leaves(
     first = completions[0]
     gained = torch.tensor(first.logprobs) - plain(smollm2, prompt, first)
     assert gained.min() > -TOLERANCE  # a part of the distribution, renormalised: no token gets less likely
-    assert gained.max() > 0.1
+    if dialect == "tags":  # where the first token must open a block, which the free model hardly ever does
+        assert gained.max() > 0.1

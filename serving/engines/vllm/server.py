@@ -6,6 +6,7 @@ group of its own, and ends with the engine, and on Linux with this process howev
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -47,6 +48,7 @@ class ServerProcess:
 
     def __init__(self, process: subprocess.Popen[bytes], url: str, log: Path) -> None:
         self._process, self.url, self.log = process, url, log
+        self._swept = False
 
     @property
     def pid(self) -> int:
@@ -55,24 +57,29 @@ class ServerProcess:
     def ended(self) -> str | None:
         """Why it is gone, with its last word and where its log is; None while it lives."""
         code = self._process.poll()
-        return None if code is None else f"vllm serve ended ({code}): {_last_word(self.log)} (log: {self.log})"
+        if code is None:
+            return None
+        self._sweep()
+        return f"vllm serve ended ({code}): {_last_word(self.log)} (log: {self.log})"
 
     def close(self) -> None:
         """Stop it, with the processes that it started. Safe to repeat."""
-        self._signal(signal.SIGTERM)
-        try:
-            self._process.wait(SETTLE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            self._signal(signal.SIGKILL)  # also what it left behind
-            self._process.wait(SETTLE_S)
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(SETTLE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait(SETTLE_S)
+        self._sweep()
 
-    def _signal(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:  # the whole group is gone
+    def _sweep(self) -> None:
+        """Kill what it left behind, once: later the number of its group may be another's."""
+        if self._swept:
             return
+        self._swept = True
+        with contextlib.suppress(ProcessLookupError):  # nothing is left
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def start_server(
