@@ -58,6 +58,7 @@ def measure(options: argparse.Namespace) -> Measured:
     from callwright.training.config import load_config
 
     words = ["name=profile", f"grpo.prompts_per_step={options.prompts}", "grpo.steps=2", "checkpoint.every=0"]
+    words += ["grpo.deadline_s=600", "budgets.wall_s=600"]  # a busy machine and the profiler make it slow
     with tempfile.TemporaryDirectory() as folder, _every_thread() as profiles:
         seconds = _second_step(load_config("quickstart", words), Path(folder), profiles)
     engine = seconds["engine"]
