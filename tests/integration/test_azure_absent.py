@@ -13,10 +13,10 @@ from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
 from callwright.envs.rewards import GradingFault, set_up
 from callwright.envs.tasks import FamilySpec, WorldSpec, build_suite
 from callwright.envs.tasks.azure import AZURE_FAMILIES
+from callwright.scripts.train import train
 from callwright.serving.protocol.values import ToolCall
 from callwright.training.config import load_config
 from callwright.training.in_flight import at_once
-from callwright.training.run import train
 
 pytestmark = pytest.mark.integration
 
@@ -29,12 +29,12 @@ def test_the_shipped_config_asks_about_storage_alone_and_takes_no_more_lanes_tha
     assert set(config.tasks.families) == set(AZURE_FAMILIES)
     assert config.tools == ("azure",)
     assert at_once(config, 1000) == config.executors.lanes
-    train(config, dry_run=True)
+    train(["azure"], dry_run=True)
     said = capsys.readouterr()
     shown = tmp_path / "shown.yaml"
     shown.write_text(said.out)
     assert load_config(shown) == config
-    assert "a step: 4 tasks x 4 = 16 rollouts" in said.err
+    assert "a batch: 4 groups x 4 = 16 rollouts" in said.out
 
 
 async def test_without_an_installation_every_call_is_an_infra_fault(tmp_path: Path) -> None:

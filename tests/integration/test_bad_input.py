@@ -105,7 +105,7 @@ CASES: list[tuple[str, tuple[str, ...]]] = [
     ("serve quickstart serve.host=no.such.host.invalid serve.port=0", ("no.such.host.invalid",)),
     ("serve m engine.kind=remote", ("engine.kind=remote", "serve a checkpoint")),
     # Workers, queues, experiments.
-    ("worker", ("web|code|azure", "worker --help")),
+    ("worker", ("TOOL", "worker --help")),
     ("worker fly", ("fly", "web, code, azure")),
     ("worker web", ("executors.broker=memory", "executors.broker=sqlite")),
     (f"worker code {SQLITE}=files", ("files", "executors.queues")),

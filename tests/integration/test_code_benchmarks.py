@@ -66,7 +66,7 @@ async def test_gold_programs_pass_and_empty_ones_do_not(executors: Executors) ->
         ("def twice(xs):\n    exit(0)", False),
         ("def check(f): pass\ndef twice(xs):\n    return xs", False),
         ("class Same(list):\n    def __eq__(self, other): return True\ndef twice(xs):\n    return Same()", False),
-        ("def twice(xs):\n    while True: pass", False),
+        pytest.param("def twice(xs):\n    while True: pass", False, marks=pytest.mark.slow),
     ],
 )
 async def test_programs(solution: str, passes: bool, executors: Executors) -> None:

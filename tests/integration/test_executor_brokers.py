@@ -14,8 +14,8 @@ from buses import KINDS, Bus, namespace
 from callwright.envs.executors.executor import Record, record_of
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.serving.errors import UserError
 from callwright.serving.protocol.values import ToolCall
-from callwright.serving.queues.broker import BrokerError
 from callwright.serving.queues.reply import CallStatus
 
 pytestmark = pytest.mark.integration
@@ -71,5 +71,5 @@ async def test_a_broker_that_cannot_be_reached_is_said_at_the_start(tmp_path: Pa
         tools=("web",), broker="sqlite", queues=tmp_path / "queues.db", journal=tmp_path / "j.db"
     )
     service = Executors(settings, executors={"web": Echo()})
-    with pytest.raises(BrokerError, match=r"queues\.db"):
+    with pytest.raises(UserError, match=r"queues\.db"):
         await service.start()

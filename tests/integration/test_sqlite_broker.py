@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from callwright.serving.errors import UserError
-from callwright.serving.queues.broker import Lease
+from callwright.serving.queues.broker import BrokerError, Lease
 from callwright.serving.queues.sqlite import SqliteBroker
 from callwright.serving.queues.sqlite_file import QueueFile
 

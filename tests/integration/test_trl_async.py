@@ -71,8 +71,8 @@ def test_three_steps_as_trl_takes_them(session: Session, tmp_path: Path) -> None
     """The calls of TRL's callbacks in their order, and its own dataset, batcher and collator; only the step is none."""
     loaded = load(resolve_checkpoint("quickstart"), device="cpu")
     served = own_copy(loaded.model)
-    session.adopt(loaded, served)
-    transfer, worker = TransferToEngine(LocalTransfer(session.exact_engine, served)), worker_of(session, tmp_path)
+    engine = session.adopt(loaded, served)
+    transfer, worker = TransferToEngine(LocalTransfer(engine, served)), worker_of(session, tmp_path)
     transfer.attach(loaded.model)
     version, metrics = 0, defaultdict[str, list[Any]](list)
 
@@ -108,7 +108,7 @@ def test_three_steps_as_trl_takes_them(session: Session, tmp_path: Path) -> None
     transfer.destroy()
     assert "sample/dropped_stale_total" not in metrics
     assert max(metrics["sample/staleness_max"]) <= 1
-    assert session.exact_engine.version == 3
+    assert engine.version == 3
     assert worker.metrics_queue.qsize() == 3
 
 

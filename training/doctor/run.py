@@ -58,7 +58,7 @@ class _Parts:
         ]
 
     def _call(self, tool: str) -> Check:
-        deadline_s = getattr(self.config.executors, tool).timeout_s + START_S
+        deadline_s = self.config.executors.of(tool).timeout_s + START_S
         return Check(f"call {tool}", partial(self._check_call, tool), deadline_s, f"see executors.{tool}", ("tasks",))
 
     def _check_call(self, tool: str) -> Verdict:
