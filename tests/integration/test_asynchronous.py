@@ -115,7 +115,7 @@ def test_an_asynchronous_run_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_killed_and_resumed_trains_on_every_batch_once(tmp_path: Path) -> None:
     process = start(tmp_path, "quickstart", *WORDS)
     run = tmp_path / "runs" / "quickstart"
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 400
     while not complete(run / "checkpoints") and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
     time.sleep(random.Random().uniform(0.0, 1.0))  # any moment: during a wait, an update, a save
@@ -143,16 +143,16 @@ def test_killed_and_resumed_trains_on_every_batch_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_an_interrupt_saves_the_step_with_rollouts_in_flight(tmp_path: Path) -> None:
     process = start(tmp_path, "quickstart", *WORDS, "checkpoint.every=0", "grpo.steps=60")
     run = tmp_path / "runs" / "quickstart"
     metrics = run / "metrics.jsonl"
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 400
     while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130, errors.decode()[-2000:]
     assert "--resume" in errors.decode()
     assert "Traceback" not in errors.decode()
