@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callwright.serving.protocol.grammar_terminals import literal
+from callwright.serving.protocol.grammar_terminals import literal, solid_text
 from callwright.serving.protocol.grammar_values import Values
 from callwright.serving.protocol.values import Tool, compact_json
-
-_NO_BLANK = r"[^<\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Rules:
         self._rules: dict[str, str] = {
             "text": "[^<]*",  # no marker can stand in it, nor begin in it: some engines read terminals greedily
             "think": '"<think>" text "</think>" "\\n"?',
-            "answer": f"[ \\n]* {_NO_BLANK} text",
+            "answer": f"[ \\n]* {solid_text()} text",
         }
         self._calls = Values(self._rules, loose=form.loose)
 

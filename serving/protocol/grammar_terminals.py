@@ -25,23 +25,48 @@ def literal(text: str) -> str:
 
 
 @cache
+def solid_text() -> str:
+    """A character that is neither blank nor part of a marker."""
+    return characters(lambda code: code <= 0x20 or code == 0x7F or chr(code).isspace() or chr(code) == "<")
+
+
+@cache
 def string_rules(prefix: str = "") -> Mapping[str, str]:
     """``solid`` and ``blank``: the characters of a JSON string that make it non-blank, and the others. With the prefix
     PLAIN there is no ``<`` among them."""
     angle = "<" if prefix == PLAIN else ""
-    blanks = [code for code in range(0x20, 0x10000) if chr(code).isspace()]
-    spaces = "".join(
-        chr(code) if code < 0x7F else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in blanks
-    )
+    solid = characters(lambda code: code < 0x20 or chr(code).isspace() or chr(code) in f'"\\\\{angle}')
+    blank = characters(lambda code: code < 0x20 or code == 0x85 or not chr(code).isspace())
     return {
         "hex": "[0-9a-fA-F]",
         "solid-code": _codes(lambda code: not chr(code).isspace() and code not in _SURROGATES),
         "blank-code": _codes(lambda code: chr(code).isspace()),
         "pair": r'[dD] [89abAB] hex hex "\\u" [dD] [c-fC-F] hex hex',
-        f"{prefix}solid": f'[^"\\\\{angle}\\x00-\\x1f{spaces}] | "\\\\" (["\\\\/b] | "u" (pair | solid-code))',
-        "blank": f'[{spaces}] | "\\\\" ([fnrt] | "u" blank-code)',
+        f"{prefix}solid": f'{solid} | "\\\\" (["\\\\/b] | "u" (pair | solid-code))',
+        "blank": f'{blank} | "\\\\" ([fnrt] | "u" blank-code)',
         f"{prefix}char": f"{prefix}solid | blank",
     }
+
+
+def characters(excluded: Callable[[int], bool]) -> str:
+    """The class of the other characters; those beyond 16 bits are taken as one. It is a positive class, for xgrammar
+    excludes ASCII alone."""
+    ranges: list[list[int]] = []
+    for code in range(0x10001):
+        if code in _SURROGATES or excluded(code):
+            continue
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    if ranges and ranges[-1][1] == 0x10000:
+        ranges[-1][1] = 0x10FFFF
+    return "[" + "".join(_char(low) + (f"-{_char(high)}" if high > low else "") for low, high in ranges) + "]"
+
+
+def _char(code: int) -> str:
+    """A character in a class, in the one spelling that both xgrammar and llguidance read."""
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if 0x1000 <= code < 0x10000 else chr(code)
 
 
 def string(schema: Mapping[str, Any], prefix: str = "") -> str:

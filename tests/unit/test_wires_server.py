@@ -262,3 +262,74 @@ def test_an_engine_declares_its_formats_by_class_or_by_instance() -> None:
     assert tool_wire_format(engine) is WireFormat.OLLAMA
     with pytest.raises(WireError, match="declares no tool_wire_format"):
         tool_wire_format(object())
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("fmt", "fields", "schema"),
+    [
+        ("openai", {}, None),
+        ("openai", {"response_format": {"type": "text"}}, None),
+        ("openai", {"response_format": {"type": "json_object"}}, {"type": "object"}),
+        (
+            "openai",
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            SCHEMA,
+        ),
+        ("responses", {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}}, SCHEMA),
+        ("responses", {"text": {"verbosity": "low"}}, None),
+        ("anthropic", {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, SCHEMA),
+        (
+            "gemini",
+            {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}},
+            SCHEMA,
+        ),
+        (
+            "gemini",
+            {
+                "generationConfig": {
+                    "response_mime_type": "application/json",
+                    "response_schema": {"type": "OBJECT", "properties": {"a": {"type": "INTEGER"}}},
+                }
+            },
+            SCHEMA,
+        ),
+        ("gemini", {"generationConfig": {"responseMimeType": "application/json"}}, {}),
+        ("ollama", {"format": "json"}, {"type": "object"}),
+        ("ollama", {"format": SCHEMA}, SCHEMA),
+        ("ollama", {"format": ""}, None),
+    ],
+)
+def test_the_schema_of_an_answer_is_read(fmt: str, fields: Any, schema: Any) -> None:
+    history = {"responses": {"input": "x"}, "gemini": {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}}
+    body = {**history.get(fmt, {"messages": [{"role": "user", "content": "x"}]}), **fields}
+    assert read_request(fmt, body).answer == schema
+
+
+@pytest.mark.parametrize(
+    ("fmt", "fields"),
+    [
+        ("openai", {"messages": [], "response_format": {"type": "grammar"}}),
+        ("openai", {"messages": [], "response_format": {"type": "json_schema"}}),
+        ("gemini", {"contents": [], "generationConfig": {"responseMimeType": "text/x.enum"}}),
+        ("gemini", {"contents": [], "generationConfig": {"responseSchema": {"type": "OBJECT"}}}),
+        ("ollama", {"messages": [], "format": "xml"}),
+    ],
+)
+def test_an_answer_of_another_format_is_an_error(fmt: str, fields: Any) -> None:
+    with pytest.raises(WireError):
+        read_request(fmt, fields)
+
+
+@pytest.mark.parametrize(
+    ("mode", "strict"), [("VALIDATED", True), ("validated", True), ("ANY", False), ("AUTO", False)]
+)
+def test_geminis_validated_mode_makes_its_tools_strict(mode: str, strict: bool) -> None:
+    body = {
+        "contents": [{"role": "user", "parts": [{"text": "x"}]}],
+        "tools": tools_to("gemini", [WEB, CODE]).payload["tools"],
+        "toolConfig": {"functionCallingConfig": {"mode": mode}},
+    }
+    assert [tool.strict for tool in read_request("gemini", body).tools] == [strict, strict]
