@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
-from callwright.serving.errors import UserError
+from callwright.serving.errors import RunError, UserError
 from callwright.training import processes
 from callwright.training.checkpoints import prune
 from callwright.training.config import Config
@@ -183,6 +183,11 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         if not logs or "loss" not in logs:
             return
         now = time.monotonic()
+        if not math.isfinite(float(logs["loss"])):
+            raise RunError(
+                f"the loss of step {state.global_step // args.num_iterations} is not a number: nothing of it is kept; "
+                "lower the learning rate, then go on from the last checkpoint with --resume"
+            )
         numbers = {
             key: float(value)
             for key, value in logs.items()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from callwright.training.model_shape import Shape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+LOGITS_TILE = 2**27  # TRL's chunked function, which the packed pass uses
 ADAPTER_BYTES = 4  # PEFT keeps adapters in float32 beside a base of half precision
 
 
@@ -62,8 +63,9 @@ def activations(shape: Shape, load: Load) -> int:
 
 
 def logits(shape: Shape, load: Load) -> int:
-    """The scores of every token and their gradient, in float32: 2 x 4 bytes x rows x tokens x vocabulary."""
-    return 2 * 4 * load.rows * load.tokens * shape.vocabulary
+    """The scores of the tokens and their gradient, in float32: 2 x 4 bytes x rows x tokens x vocabulary, no more than a
+    tile of them at once (``update/logprobs.py``; a model that cannot be packed has them all)."""
+    return 2 * 4 * min(load.rows * load.tokens * shape.vocabulary, LOGITS_TILE)
 
 
 def cache(shape: Shape, load: Load) -> int:

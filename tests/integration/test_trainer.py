@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from callwright.serving.errors import RunError
 from callwright.serving.models import Loaded, load
 from callwright.training.checkpoints import complete
+from callwright.training.config import load_config
 from callwright.training.groups import advantages
+from callwright.training.grpo import _Steps
+from callwright.training.interrupt import Interrupt
 from callwright.training.trainer import ToolGRPOTrainer
 
 pytestmark = pytest.mark.integration
@@ -357,3 +363,14 @@ def test_train_updates_the_model_and_publishes_whole_checkpoints(saved: Path, tm
     ]
     assert len(ratios) == 2
     assert max(ratios) < 1e-4
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_the_run_before_its_step_is_recorded(loss: float, tmp_path: Path) -> None:
+    recorded: list[int] = []
+    steps = _Steps(
+        load_config("quickstart"), cast(Any, None), lambda step, row: recorded.append(step), tmp_path, Interrupt()
+    )
+    with pytest.raises(RunError, match="the loss of step 3 is not a number"):
+        steps.on_log(SimpleNamespace(num_iterations=2), SimpleNamespace(global_step=6), None, {"loss": loss})
+    assert not recorded

@@ -12,6 +12,7 @@ import sys
 from callwright.serving.errors import UserError
 from callwright.training.config import Config
 from callwright.training.doctor.check import Status, Verdict
+from callwright.training.layout import layout_of
 
 # What a result depends on, or what a run cannot do without.
 LIBRARIES = (
@@ -56,10 +57,24 @@ def check_device(config: Config) -> Verdict:
     memory = f"{os.cpu_count()} cores, {_free_bytes() / _GIB:.1f} GiB of memory free"
     if asked == "cpu" or not here:
         built = "" if asked == "cpu" or torch.version.cuda else "; this torch is built without CUDA"
-        return Verdict(Status.OK, f"cpu on {sys.platform}, {memory}{built}")
+        return _beside_the_estimate(config, f"cpu on {sys.platform}, {memory}{built}", _free_bytes())
     free, whole = torch.cuda.mem_get_info()
     gpus = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    return Verdict(Status.OK, f"cuda: {gpus}, {free / _GIB:.1f} of {whole / _GIB:.1f} GiB free; {memory}")
+    return _beside_the_estimate(
+        config, f"cuda: {gpus}, {free / _GIB:.1f} of {whole / _GIB:.1f} GiB free; {memory}", free
+    )
+
+
+def _beside_the_estimate(config: Config, says: str, free: int) -> Verdict:
+    """What the device is, and what training with this config needs of it by the layout's formulas."""
+    sizes = layout_of(config, config.name).sizes.values()
+    needed = sum(size for size in sizes if size is not None)
+    least = "at least " if None in sizes else ""
+    says += f"; training needs {least}{needed / _GIB:.1f} GiB" if needed else "; what training needs is not known"
+    if needed > free:
+        mend = "a smaller grpo.micro_batch, engine.max_batch or engine.max_context, or model.lora"
+        return Verdict(Status.WARNING, says, mend)
+    return Verdict(Status.OK, says)
 
 
 def _free_bytes() -> int:

@@ -6,7 +6,10 @@ made before.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from transformers.utils import logging as transformers_logging
 
@@ -24,6 +27,7 @@ from callwright.training.config import Config
 from callwright.training.doctor.check import Status, Verdict
 from callwright.training.doctor.executors import private
 from callwright.training.executor_settings import tools_of
+from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
 from callwright.training.warm_start import beginning
 
@@ -69,10 +73,23 @@ class ModelChecks:
         return Verdict(Status.OK, f"{len(taken.completion.ids)} tokens, ended by {taken.completion.reason}")
 
     def sync(self) -> Verdict:
-        """Whether weights reach the engine."""
-        if self.config.engine.kind == "remote":
+        """Whether weights reach the engine, as a run's first version would. Raises RunError, UserError."""
+        if self.config.engine.kind == "remote" or self.loaded is None:
             return Verdict(Status.SKIPPED, "a vendor's model is not trained")
-        return Verdict(Status.OK, "shared: the engine samples in the trainer's own weights, nothing to sync")
+        loop = BackgroundLoop()
+        session = self._session(loop)
+        try:
+            with TemporaryDirectory() as folder, closing(ServedPolicy(session, Path(folder))) as served:
+                served.start(self.loaded)
+                served.train(self.loaded, self.loaded.model)
+                receipt = served.renew(1, self.loaded.model)
+        finally:
+            if session.engine is not None:
+                session.engine.close()
+            loop.close()
+        if not receipt.checksum:
+            return Verdict(Status.OK, "shared: the engine samples in the trainer's own weights, nothing to sync")
+        return Verdict(Status.OK, f"{receipt.bytes / 2**20:.1f} MiB sent and proved (checksum {receipt.checksum})")
 
     def evaluate(self) -> Verdict:
         """One held-out task through the one rollout function and its grader. Raises RunError, UserError."""
