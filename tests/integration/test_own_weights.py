@@ -8,10 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from test_trainer import build, move, saved
 from transformers import DynamicCache
 
 from callwright.serving.engines.digest import checksum, tensor_digest
@@ -23,6 +26,7 @@ from callwright.serving.models import Loaded
 from callwright.training.update.support import install_where_exact
 from callwright.training.weights.local import LocalTransfer, own_copy
 
+__all__ = ["saved"]
 pytestmark = pytest.mark.integration
 
 WAIT_S = 200.0
@@ -232,3 +236,30 @@ async def test_another_version_than_the_one_that_was_sent_is_refused(served: Any
             LocalTransfer(engine, served).send(3, policy)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_copy_computes_with_its_own_weights_whatever_a_trainer_put_into_the_model(
+    saved: Path, tmp_path: Path, lora: bool
+) -> None:
+    """TRL gives the model a forward of its own, which a plain copy would share."""
+    model = build(saved, tmp_path, beta=0.0).model
+    assert any("forward" in vars(module) for module in model.modules())
+    if lora:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    model.train()
+    served, ids = own_copy(model), torch.tensor([PROMPT])
+    assert not any(module.training for module in served.modules())
+
+    def logits(of: Any) -> torch.Tensor:
+        with torch.no_grad():
+            result: torch.Tensor = of(input_ids=ids).logits
+        return result
+
+    before = logits(served)
+    assert torch.allclose(before, logits(model), atol=1e-5)
+    move(model)
+    assert not torch.allclose(before, logits(model), atol=1e-2)
+    assert torch.equal(before, logits(served)), "what is trained must not be what is served"
+    move(served)
+    assert torch.allclose(logits(served), logits(model), atol=1e-5)

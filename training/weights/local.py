@@ -21,8 +21,15 @@ from callwright.training.weights.transfer import Receipt
 
 
 def own_copy(model: Any) -> Any:
-    """The model once more, for an engine to serve while the first is trained."""
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    """The model once more, for an engine to serve while the first is trained.
+
+    A trainer may have put a ``forward`` of its own into a module, which holds on to the first model: a copy of it would
+    compute with the weights that are being trained. The copy computes as its classes say.
+    """
+    served = copy.deepcopy(model).eval().requires_grad_(False)
+    for module in served.modules():
+        vars(module).pop("forward", None)
+    return served
 
 
 class LocalTransfer:
