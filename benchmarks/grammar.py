@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.common import Measured, Row, Spread, progress, run
-from callwright.envs.rollout import Policy
+from callwright.envs.policy import Policy
 from callwright.envs.tasks.source import open_source
 from callwright.serving.engines.engine import Completion, Engine, FinishReason, Request, Sampling
 from callwright.serving.protocol import DEFAULT_TOOLS, Parser, RejectionCode, get_dialect

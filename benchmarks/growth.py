@@ -24,8 +24,9 @@ from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy, Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.codec import Codec

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.recorded_calls import RecordedCalls
 from callwright.envs.rewards import Episodes
-from callwright.envs.rollout import Grader, Policy, Rollout, rollout
+from callwright.envs.rollout import Grader, rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 
 
 @dataclass(frozen=True, slots=True)

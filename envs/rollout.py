@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import CallRecord, CallTool, Evidence, GradingFault, Reward, set_up
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
-from callwright.envs.trajectory import Given, Outcome, Sampled, Trajectory
-from callwright.serving.engines.codec import Codec
-from callwright.serving.engines.engine import Engine, EngineError, Sampling, require_constraint
-from callwright.serving.protocol import Event, EventType, Parser, Rejection, Tool, ToolCall
+from callwright.envs.trajectory import Given, Outcome, Sampled
+from callwright.serving.engines.engine import EngineError
+from callwright.serving.protocol import Event, EventType, Parser, ToolCall
 from callwright.serving.protocol.dialects import get_dialect
 from callwright.serving.protocol.events import Spent, metric
-from callwright.serving.protocol.grammar import Form
 from callwright.serving.protocol.values import new_call_id
 from callwright.serving.queues.reply import CallStatus, Reply
 from callwright.serving.turn import OnEvent, Turn, turn
@@ -31,90 +31,6 @@ class Grader(Protocol):
     """Turns an ended rollout into a reward; may call tools (unit tests), and raises GradingFault when that fails."""
 
     async def __call__(self, evidence: Evidence, call: CallTool, /) -> Reward: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Everything that turns a context into a turn: the engine, the tokenizer, the dialect and the declared tools.
-
-    ``constrained``: each turn is held to the dialect's grammar for these tools. Raises UserError where the engine
-    cannot.
-    """
-
-    engine: Engine
-    codec: Codec
-    tools: tuple[Tool, ...]
-    dialect: str = "tags"
-    sampling: Sampling = field(default_factory=Sampling)
-    system_prompt: bool = True
-    constrained: bool = False
-
-    def __post_init__(self) -> None:
-        if self.constrained:
-            require_constraint(type(self.engine))
-
-    def grammar(self, prefill: str = "") -> str | None:
-        """What a turn behind ``prefill``, nothing or the answer's opener, is held to; None where it is free."""
-        if not self.constrained:
-            return None
-        dialect = get_dialect(self.dialect)
-        if prefill not in ("", dialect.answer_open):
-            raise ValueError(f"no grammar goes on from {prefill!r}")
-        return dialect.grammar(self.tools, Form(opened=bool(prefill)))
-
-    def prompt_ids(self, question: str) -> list[int]:
-        """The prompt of one question: the dialect's system prompt (if on), the question, and where the answer
-        starts."""
-        messages: list[Mapping[str, str | Sequence[int]]] = [{"role": "user", "content": question}]
-        if self.system_prompt:
-            dialect = get_dialect(self.dialect)
-            system = self.codec.protocol(dialect.system_prompt(self.tools), dialect.markers(self.tools))
-            messages.insert(0, {"role": "system", "content": system})
-        return self.codec.prompt(messages)
-
-
-@dataclass(slots=True)
-class Rollout:
-    """One attempt at one task: tokens, calls, verdicts, reward and timing. ``waiting_for`` is what it does now."""
-
-    task: Task
-    sample: int
-    trajectory: Trajectory = field(default_factory=Trajectory)
-    calls: list[CallRecord] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    violations: int = 0
-    events: list[Event] = field(default_factory=list)
-    answered: list[int] = field(default_factory=list)  # the calls made by the answer to each of the user's messages
-    solution: str | None = None
-    reward: Reward | None = None
-    seconds: float = 0.0
-    tool_seconds: float = 0.0
-    waiting_for: str = "its start"
-    spent: Spent = field(default_factory=Spent)
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it ended. Raises RuntimeError while it runs."""
-        if self.trajectory.outcome is None:
-            raise RuntimeError("the rollout has not ended")
-        return self.trajectory.outcome
-
-    @property
-    def success(self) -> bool:
-        return self.reward is not None and self.reward.success
-
-    @property
-    def total_reward(self) -> float | None:
-        """The reward that counts in the group; None for a row that must stay out of it."""
-        if not self.outcome.in_baseline:
-            return None
-        return 0.0 if self.reward is None else self.reward.total
-
-    @property
-    def evidence(self) -> Evidence:
-        """What it is graded by."""
-        calls, rejected = tuple(self.calls), len(self.rejections)
-        return Evidence(self.task, self.solution, calls, rejected, self.violations, tuple(self.answered))
 
 
 async def rollout(

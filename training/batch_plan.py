@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from callwright.envs.batch import Attempt
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.source import TaskSource
 from callwright.training import processes
 from callwright.training.config_schema import Config

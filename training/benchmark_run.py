@@ -17,7 +17,7 @@ from typing import Any, Final
 from callwright.envs.batch import Attempt
 from callwright.envs.benchmark_markdown import markdown
 from callwright.envs.benchmark_report import counted, rerun, success_of, summarise
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.benchmarks.rows import Rows, open_rows
 from callwright.envs.tasks.benchmarks.source import RowSource
 from callwright.envs.traces import Trace, read_traces

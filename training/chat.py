@@ -9,8 +9,10 @@ from typing import TextIO
 
 from rich.console import Console
 
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import ungraded
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.sampler import address

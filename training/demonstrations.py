@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import Episodes, ungraded
-from callwright.envs.rollout import Grader, Policy, Rollout, rollout
+from callwright.envs.rollout import Grader, rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import read_traces
 from callwright.envs.trajectory import Outcome

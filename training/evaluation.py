@@ -9,7 +9,7 @@ from typing import Any, get_args
 from callwright.envs.batch import Attempt
 from callwright.envs.budgets import Budgets
 from callwright.envs.evaluate import pass_rates, score
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.family import SLICES
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import TraceWriter

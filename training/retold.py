@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import ungraded
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.traces import Trace
 from callwright.envs.trajectory import Outcome

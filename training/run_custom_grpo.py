@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callwright.envs.evaluate import score
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.traces import TraceWriter, step_name
 from callwright.envs.trajectory import Outcome, Sampled, completion
 from callwright.training import processes

@@ -19,8 +19,9 @@ from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.executor import Executor
 from callwright.envs.executors.registry import known_tools
 from callwright.envs.executors.service import Executors
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import CallTool, grade
-from callwright.envs.rollout import Policy, Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.source import TaskSource, open_source
 from callwright.envs.tasks.task import Task
 from callwright.serving.background_loop import BackgroundLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.trajectory import Sampled
 
 NGRAM = 4

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
 from callwright.training.in_flight import waves
 from callwright.training.reward_queue_log import logged_reward_queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.trajectory import Sampled, Segment
 from callwright.serving.engines.codec import Codec
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.trajectory import Sampled
 from callwright.serving.errors import RunError, UserError
 from callwright.training.asynchronous.groups import GroupRunner, admission, longest_wait_s

@@ -19,7 +19,7 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 from trl import SFTConfig, SFTTrainer
 
 from callwright.envs.executors.registry import known_tools
-from callwright.envs.rollout import Policy
+from callwright.envs.policy import Policy
 from callwright.envs.trajectory import Trajectory
 from callwright.serving.engines.codec import Codec
 from callwright.serving.models import Loaded, load

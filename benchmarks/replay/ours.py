@@ -15,8 +15,10 @@ from benchmarks.replay.scripts import FIELDS, Batch, Latency, Script
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.executor import Record, record_of
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import completion
 from callwright.serving.engines.engine import Request, Sampling

@@ -16,7 +16,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from callwright.envs.adapters.player import Player
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.errors import RunError, UserError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.engines.remote import RemoteEngine
 

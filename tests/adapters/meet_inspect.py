@@ -8,7 +8,7 @@ import inspect_ai
 from scripted import scripted, suite
 
 from callwright.envs.adapters.inspect_task import inspect_task
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.training.experts import solution

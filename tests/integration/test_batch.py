@@ -12,8 +12,8 @@ from callwright.envs.batch import Arena, Attempt, Early, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Outcome, Sampled
 from callwright.serving.engines.engine import Completion, Request

@@ -11,9 +11,10 @@ import pytest
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.benchmark_check import check_rows
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
 from callwright.envs.rewards.grade import solves
-from callwright.envs.rollout import Policy, Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.benchmarks.benchmark import load_tasks
 from callwright.envs.tasks.benchmarks.registry import BENCHMARKS
 from callwright.envs.tasks.task import Task

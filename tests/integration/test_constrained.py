@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import ungraded
-from callwright.envs.rollout import Policy, rollout
+from callwright.envs.rollout import rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.constraint import Grammars

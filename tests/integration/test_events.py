@@ -12,9 +12,11 @@ import pytest
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import ExecutorUnavailable
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import Reward
 from callwright.envs.rewards.evidence import Evidence
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.engines.engine import Completion, EngineError, Request
 from callwright.serving.errors import CallwrightError

@@ -18,8 +18,8 @@ from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import ExecutorUnavailable
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.engine import Completion, Request

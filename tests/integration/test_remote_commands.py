@@ -12,7 +12,7 @@ import pytest
 from gateways import Reciter, gateway
 
 from callwright.envs.budgets import Budgets
-from callwright.envs.rollout import Policy
+from callwright.envs.policy import Policy
 from callwright.envs.tasks.task import Step
 from callwright.envs.traces import Trace, read_traces
 from callwright.envs.trajectory import Sampled

@@ -8,9 +8,11 @@ import pytest
 from gateways import FAILURE, Reciter, gateway
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import Reward
 from callwright.envs.rewards.evidence import Evidence
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.engines.codec import Codec

@@ -18,8 +18,10 @@ from callwright.envs.budgets import Budgets
 from callwright.envs.executors.executor import Record, record_of
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import GradingFault, Reward, grade
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.engines.engine import Completion, EngineError, Request, Sampling

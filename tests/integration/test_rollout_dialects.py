@@ -14,8 +14,10 @@ from services import running
 
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import AzureSettings, ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Budgets, Policy, Rollout, rollout
+from callwright.envs.rollout import Budgets, rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.models import Loaded

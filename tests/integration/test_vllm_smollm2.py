@@ -10,7 +10,7 @@ import pytest
 import torch
 from vllm_servers import INSTALLED, real
 
-from callwright.envs.rollout import Policy
+from callwright.envs.policy import Policy
 from callwright.serving.engines.engine import Completion, FinishReason, Request, Sampling
 from callwright.serving.engines.vllm.engine import VllmEngine
 from callwright.serving.models import Loaded, find_model, load

@@ -13,8 +13,9 @@ import torch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy, Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.envs.trajectory import Given, Sampled, Trajectory
 from callwright.serving.errors import RunError

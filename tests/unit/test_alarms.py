@@ -10,7 +10,7 @@ import pytest
 
 from callwright.envs.budgets import Budgets
 from callwright.envs.rewards import Reward
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Given, Outcome, Sampled
 from callwright.serving.errors import RunError

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from callwright.envs.budgets import Budgets
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import Evidence, Reward
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.engines.codec import Codec
 from callwright.serving.gateway.prompt import Prompter

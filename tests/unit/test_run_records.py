@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.envs.trajectory import Outcome
 from callwright.serving.errors import RunError

@@ -9,7 +9,7 @@ import asyncio
 import math
 
 from callwright.envs.batch import Early, run_batch
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.training.asynchronous.admission import Admission, Place
 from callwright.training.batch_plan import close_after_s, group_attempts, own_groups, teaches_nothing
 from callwright.training.config_schema import Config

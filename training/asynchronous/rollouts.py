@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callwright.envs.rollout import Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.training.asynchronous.groups import GroupRunner, admission, longest_wait_s
 from callwright.training.asynchronous.stream import Stream
 from callwright.training.run_custom_grpo import Batch

@@ -14,8 +14,10 @@ from typing import Any
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
 from callwright.envs.executors.settings import ExecutorSettings
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import Reward, RewardFunction, grade
-from callwright.envs.rollout import Policy, Rollout, rollout
+from callwright.envs.rollout import rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Step, Task
 from callwright.serving.engines.text_codec import TextCodec
 from callwright.serving.errors import RunError

@@ -16,8 +16,9 @@ from worker_processes import worker
 
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.executors.service import Executors
+from callwright.envs.policy import Policy
 from callwright.envs.rewards import grade
-from callwright.envs.rollout import Policy, Rollout
+from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks.task import Task
 from callwright.serving.models import Loaded
 from callwright.serving.protocol import CODE
