@@ -32,8 +32,7 @@ _ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception)\b: ")
 # What a CPU server is not told otherwise: to use every core, and little of the memory. GPUs do not read these.
 _CPU_DEFAULTS = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
 # What the engine needs of a server: logprobs of the distribution that was sampled from; no defaults and end tokens out
-# of the model's files; and the back end that reads our grammars (xgrammar 0.2 takes no character beyond ASCII in a
-# negated class, and the server with it dies of one).
+# of the model's files; and for grammars the back end that the engine in this process uses too.
 NEEDED = {
     "logprobs-mode": "processed_logprobs",
     "generation-config": "vllm",
