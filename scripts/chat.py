@@ -12,11 +12,16 @@ import typer
 from callwright.scripts.common import Overrides, config_of_checkpoint, train_extra
 from callwright.scripts.eval import CheckpointArgument, ConfigOption
 from callwright.serving.errors import UserError
+from callwright.serving.protocol.delivery import Delivery
 
 if TYPE_CHECKING:
     from callwright.serving.protocol import Event
 
 EventsOption = Annotated[Path | None, typer.Option("--events", metavar="FILE", help="Append every event, one a line.")]
+
+StreamOption = Annotated[
+    Delivery, typer.Option("--stream", help="Show text as its tokens come, a stretch at a time, or all at the end.")
+]
 
 
 def chat(
@@ -24,6 +29,7 @@ def chat(
     overrides: Overrides = None,
     config: ConfigOption = None,
     events: EventsOption = None,
+    stream: StreamOption = Delivery.TOKEN,
 ) -> None:
     """Chat with a checkpoint. It reads questions from standard input, one a line, and runs the tools it calls."""
     resolved = config_of_checkpoint(checkpoint, overrides or [], config)
@@ -40,4 +46,4 @@ def chat(
                 file.write(json.dumps(event.to_dict()) + "\n")
                 file.flush()
 
-        run_chat(resolved, on_event=write)
+        run_chat(resolved, on_event=write, delivery=stream)
