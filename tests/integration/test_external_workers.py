@@ -114,6 +114,7 @@ async def test_a_call_that_no_worker_took_says_so(tmp_path: Path) -> None:
             assert reply.cause.startswith("code: no worker takes from the queue commandqueue-code; start one with:")
 
 
+@pytest.mark.slow
 def test_eval_without_a_worker_is_one_line(tmp_path: Path) -> None:
     words = ["eval", "quickstart", *QUEUES, "executors.external=[web]", "executors.queue_s=0.5"]
     done = subprocess.run(

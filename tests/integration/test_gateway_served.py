@@ -94,6 +94,7 @@ def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
     assert "1 of 1 conversations" in told
 
 
+@pytest.mark.slow
 def test_a_taken_port_and_a_missing_checkpoint_are_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -14,7 +14,6 @@ from callwright.serving.engines.vllm.engine import VllmEngine
 from callwright.serving.errors import RunError, UserError
 from callwright.training.config import load_config
 from callwright.training.engines import configured_engine
-from callwright.training.run import train
 
 pytestmark = pytest.mark.integration
 
@@ -30,11 +29,6 @@ sys.exit(3)
 
 def configured(*words: str) -> object:
     return configured_engine(load_config("quickstart", ["model.path=quickstart", "engine.kind=vllm", *words])).engine
-
-
-def test_training_is_refused() -> None:
-    with pytest.raises(UserError, match="no weights are sent to a vLLM server yet"):
-        train(load_config("quickstart", ["engine.kind=vllm"]))
 
 
 def test_what_cannot_be_is_a_users_error() -> None:

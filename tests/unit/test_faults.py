@@ -123,6 +123,7 @@ async def test_a_second_record_of_a_call_that_had_its_reply_is_no_crossing() -> 
     await broker.close()
 
 
+@pytest.mark.slow
 async def test_the_same_calls_meet_the_same_faults_in_other_lanes_and_over_another_broker(tmp_path: Path) -> None:
     sqlite = ExecutorSettings(
         tools=("web",), lanes=9, broker="sqlite", queues=tmp_path / "queues.db", journal=tmp_path / "journal.db"
