@@ -157,7 +157,8 @@ def _grpo(
     Raises KeyboardInterrupt, with the step saved, when the user asked to stop; RunError when an alarm ended the run.
     """
     config = session.config
-    metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
+    with processes.first_before_the_others():  # each writes the same file aside; none has a step to add yet
+        metrics = MetricLog(folder / "metrics.jsonl", keep_to=checkpoint[0] if checkpoint else None)
     if not config.grpo.steps:
         return metrics.rows(), 0
     watch = Watch(config, folder, metrics.rows())

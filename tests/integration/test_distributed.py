@@ -51,12 +51,13 @@ def test_a_step_of_two_processes_is_that_of_one(tiny: Loaded, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(900)
-def test_the_verb_shares_a_step_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [[], ["grpo.asynchronous={max_staleness: 1}"]], ids=["synchronous", "asynchronous"])
+def test_the_verb_shares_a_step_out(order: list[str], tmp_path: Path) -> None:
     """Two processes ask the tasks that one would, each once, and write one record."""
     words = [
         "name=shared",
         "model.lora.r=2",
-        "grpo.steps=1",
+        "grpo.steps=2",
         "grpo.prompts_per_step=4",
         "grpo.num_generations=4",
         "grpo.micro_batch=8",
@@ -64,13 +65,16 @@ def test_the_verb_shares_a_step_out(tmp_path: Path) -> None:
         "eval.n_slices=0",
         "checkpoint.every=1",
     ]
-    two_processes("-m", "callwright", "train", "quickstart", *words, folder=tmp_path)
+    two_processes("-m", "callwright", "train", "quickstart", *words, *order, folder=tmp_path)
     run = tmp_path / "runs" / "shared"
     assert not (tmp_path / "runs" / "shared-old-1").exists()
-    assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
-    assert json.loads((run / "summary.json").read_text())["updates"] == 2
-    assert [step for step, _ in complete(run / "checkpoints")] == [1]
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+    assert json.loads((run / "summary.json").read_text())["updates"] == 4
+    assert [step for step, _ in complete(run / "checkpoints")] == [1, 2]
 
-    traces = [json.loads(line) for line in (run / "traces" / "step-000000.jsonl").read_text().splitlines()]
-    tasks = open_source(load_config("quickstart").tasks, load_config("quickstart").seed).sample("train", 4, "grpo", 0)
-    assert [trace["key"] for trace in traces] == [task.key for task in tasks for _ in range(4)]
+    config = load_config("quickstart")
+    for batch in range(2):
+        text = (run / "traces" / f"step-{batch:06}.jsonl").read_text()
+        tasks = open_source(config.tasks, config.seed).sample("train", 4, "grpo", 4 * batch)
+        asked = [json.loads(line)["key"] for line in text.splitlines()]
+        assert asked == [task.key for task in tasks for _ in range(4)]
