@@ -30,6 +30,7 @@ test: setup  ## unit and integration tests, at most ten minutes
 test-all: check smollm2  ## the checks and every test that needs no GPU, at most an hour
 	-@bash scripts/setup_azure.sh  # without Node.js it says what to install, and the azure tests are skipped
 	-@bash scripts/setup_vllm.sh  # where vLLM cannot be installed, its tests are skipped
+	-@bash scripts/setup_adapters.sh  # the same of the frameworks
 	@$(PYTEST) -m "not gpu" --session-timeout=3600 $(ARGS)
 
 check: setup  ## format, lint and types

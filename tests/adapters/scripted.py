@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from callwright.training.background_loop import BackgroundLoop
+from callwright.serving.background_loop import BackgroundLoop
 
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
