@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config, load_config
 from callwright.training.grpo import build_trainer
 from callwright.training.interrupt import Interrupt
-from callwright.training.run_custom_grpo import GrpoRollouts
+from callwright.training.run_custom_grpo import BatchRecord, GrpoRollouts
+from callwright.training.served import ServedPolicy
 from callwright.training.session import Session, open_session
+from callwright.training.synchronous import SynchronousRollouts
 from callwright.training.trainer import ToolGRPOTrainer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -65,15 +68,18 @@ def trainer_of(loss: str, folder: Path, rollouts: Any) -> ToolGRPOTrainer:
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     with open_session(config_of("dapo")) as opened:
-        opened.adopt(model())
         yield opened
 
 
 @pytest.fixture(scope="module")
 def lossy(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Lossy:
     folder = tmp_path_factory.mktemp("run")
-    trainer = trainer_of("dapo", folder, GrpoRollouts(session, folder))
-    columns = trainer.rollout_func([""] * (PROMPTS * GENERATIONS), trainer)
+    with closing(ServedPolicy(session, folder)) as served:
+        rollouts = GrpoRollouts(SynchronousRollouts(session, served, folder), BatchRecord(session, folder))
+        trainer = trainer_of("dapo", folder, rollouts)
+        loaded = model()
+        served.train(loaded, loaded.model)
+        columns = trainer.rollout_func([""] * (PROMPTS * GENERATIONS), trainer)
     return Lossy(columns, list(read_traces(folder)))
 
 
