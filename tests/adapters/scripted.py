@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from callwright.serving.background_loop import BackgroundLoop
-
 from callwright.envs.batch import Arena, Attempt, run_batch
 from callwright.envs.budgets import Budgets
 from callwright.envs.executors.service import Executors
@@ -18,6 +16,7 @@ from callwright.envs.rewards import grade
 from callwright.envs.rollout_record import Rollout
 from callwright.envs.tasks import FamilySpec, TaskSuite, WorldSpec, build_suite
 from callwright.envs.tasks.task import Task
+from callwright.serving.background_loop import BackgroundLoop
 from callwright.serving.engines.remote import RemoteEngine
 from callwright.serving.engines.text_codec import TextCodec
 from callwright.serving.protocol.tools import WEB

@@ -63,6 +63,7 @@ class Scripts(ScriptedEngine):
         return await self._texts[request.session].generate(request)
 
 
+@pytest.mark.slow
 async def test_a_batch_outlives_a_worker(tiny: Loaded, tmp_path: Path) -> None:
     attempts = [Attempt(Task(f"t/{number}", "lookup", "say 12", "12"), 0, "run") for number in range(12)]
     gate = tmp_path / "gate"

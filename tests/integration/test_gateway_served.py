@@ -37,6 +37,7 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "callwright", "serve", *words]
 
 
+@pytest.mark.slow
 def test_the_command_serves_records_and_stops(tmp_path: Path) -> None:
     environment = {**os.environ, "CALLWRIGHT_API_KEY": KEY}
     record = tmp_path / "record"

@@ -50,6 +50,7 @@ async def test_answers(said: str, right: bool) -> None:
     assert await solves(TWELVE, said, CALL) is right
 
 
+@pytest.mark.slow
 async def test_a_text_that_hangs_the_judge_is_wrong_and_the_next_is_judged() -> None:
     judge = Judge("callwright.envs.rewards.math_judge", deadline_s=2.0)
     try:

@@ -241,6 +241,7 @@ async def test_only_clean_successes_of_training_that_end_as_they_did_are_told(
     assert await why(budgets=BUDGETS.model_copy(update={"policy_tokens": 5})) == other
 
 
+@pytest.mark.slow
 def test_a_small_model_learns_from_a_vendors_traces(
     collected: Callable[..., dict[str, Trace]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

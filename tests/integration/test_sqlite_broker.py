@@ -186,6 +186,7 @@ async def test_a_locked_file_holds_up_no_loop(broker: SqliteBroker, path: Path) 
     assert (await take(broker)).message.body == b"1"
 
 
+@pytest.mark.slow
 async def test_waiting_costs_next_to_nothing(broker: SqliteBroker) -> None:
     waiting = [asyncio.create_task(broker.receive(Q, timeout_s=3, lane=str(lane))) for lane in range(64)]
     await asyncio.sleep(1)

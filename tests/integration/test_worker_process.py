@@ -154,6 +154,7 @@ async def test_a_stateful_tool_has_one_worker(tmp_path: Path, broker: SqliteBrok
         assert heir.ended() == 0
 
 
+@pytest.mark.slow
 async def test_a_lease_is_renewed_for_as_long_as_a_call_runs(tmp_path: Path, broker: SqliteBroker) -> None:
     dispatcher = Dispatcher(broker, [CODE])
     words = ("code", BARE, "executors.lease_s=1")

@@ -87,6 +87,7 @@ def check() -> Callable[[bytes], None]:
         return checked
 
 
+@pytest.mark.slow
 @settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.binary(min_size=4, max_size=40))
 def test_no_input_breaks_an_invariant(check: Callable[[bytes], None], data: bytes) -> None:
