@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,3 +56,12 @@ def random_models(tiny: Loaded) -> dict[str, Loaded]:
         model = new_model(len(tokenizer), seed=1, layers=1, width=32, **tokens).eval()
         found[name] = Loaded(model, tokenizer, Codec(tokenizer, len(tokenizer)))
     return found
+
+
+@pytest.fixture(scope="session")
+def saved(tiny: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model in a folder: TRL reads the reference policy of beta > 0 from where the model came from."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from test_trainer import build, move, saved
+from test_trainer import build, move
 from transformers import DynamicCache
 
 from callwright.serving.engines.digest import checksum, tensor_digest
@@ -26,7 +26,6 @@ from callwright.serving.models import Loaded
 from callwright.training.update.support import install_where_exact
 from callwright.training.weights.local import LocalTransfer, own_copy
 
-__all__ = ["saved"]
 pytestmark = pytest.mark.integration
 
 WAIT_S = 200.0

@@ -17,7 +17,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from callwright.serving.errors import RunError
-from callwright.serving.models import Loaded, load
+from callwright.serving.models import load
 from callwright.training.checkpoints import complete
 from callwright.training.config import load_config
 from callwright.training.groups import advantages
@@ -75,15 +75,6 @@ class Script:
 
 def reward_column(reward: Sequence[float | None], **_: Any) -> list[float | None]:
     return list(reward)
-
-
-@pytest.fixture(scope="module")
-def saved(tiny: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model in a folder: TRL reads the reference policy of beta > 0 from where the model came from."""
-    folder = tmp_path_factory.mktemp("model")
-    tiny.model.save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
-    return folder
 
 
 def build(saved: Path, folder: Path, script_options: dict[str, Any] | None = None, **config: Any) -> ToolGRPOTrainer:

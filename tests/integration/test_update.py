@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, MixtralConfig, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
-from callwright.serving.models import Loaded, load
+from callwright.serving.models import load
 from callwright.training.trainer import ToolGRPOTrainer
 from callwright.training.update import logprobs
 from callwright.training.update.attention import NAME
@@ -64,14 +64,6 @@ class Rows:
 
 def reward_column(reward: Sequence[float], **_: Any) -> list[float]:
     return list(reward)
-
-
-@pytest.fixture(scope="module")
-def saved(tiny: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    tiny.model.save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
-    return folder
 
 
 def build(ours: bool, saved: Path, folder: Path, dtype: str = "float32", **config: Any) -> Any:

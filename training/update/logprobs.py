@@ -27,7 +27,7 @@ NARROWEST = 256
 
 def install(model: Any, temperature: float) -> None:
     """Let ``model`` (a causal LM, not wrapped) take ``layout=`` and return (logprobs [M], entropies [M]) for it."""
-    plain = model.forward.__func__  # not bound: a copy of the model must run its own weights
+    plain = model.forward.__func__  # not bound to this model: a copy of it has weights of its own
     model.set_attn_implementation(NAME)
 
     @wraps(type(model).forward)  # ``generate`` reads the signature
