@@ -50,13 +50,14 @@ def config_from_words(words: Sequence[str], default: str) -> Config:
 
 
 def shared_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
-    """The executors' settings, where other processes can reach their broker. Raises UserError."""
+    """The executors' settings, for another process than the run's own. Raises UserError where the broker lets in
+    none."""
     from callwright.training.executor_settings import executor_settings
 
-    settings = executor_settings(config, tools)
-    if settings.broker == "memory":
+    broker = config.executors.broker_of_worker
+    if broker == "memory":
         raise UserError("executors.broker=memory lives inside the run itself: set executors.broker=sqlite")
-    return settings
+    return executor_settings(config, tools).model_copy(update={"broker": broker})
 
 
 def config_of_checkpoint(

@@ -40,7 +40,10 @@ def queues(
             raise UserError(f"there is no queue {name}; there are {', '.join((*tools, REWARD_QUEUE))}")
     settings = shared_settings(config, tuple(tools.values()))
     if settings.broker == "sqlite" and not settings.queues.exists():
-        raise UserError(f"executors.queues: there is no file {settings.queues}; no run or worker has used it yet")
+        raise UserError(
+            f"executors.queues: there is no file {settings.queues}; no worker has used it yet, "
+            "and a run that runs all its calls itself has its queues in memory"
+        )
     rows = asyncio.run(_visit(open_broker(settings), tools, replay, discard))
     _show(rows, json_file)
 

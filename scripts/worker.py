@@ -13,13 +13,15 @@ from callwright.scripts.common import config_from_words, shared_settings
 from callwright.scripts.train import Words
 from callwright.serving.errors import UserError
 
+log = logging.getLogger(__name__)
+
 ToolArgument = Annotated[str, typer.Argument(metavar="TOOL", help="The tool whose calls it runs: web, code, ...")]
 
 
 def worker(tool: ToolArgument, words: Words = None) -> None:
     """Run one tool's calls from its queue until told to stop (SIGTERM or Ctrl-C: it finishes what it has in hand).
 
-    It takes the config of the run that it serves, with a broker that processes share: executors.broker=sqlite.
+    It takes the config of the run that it serves, which names this tool in executors.external.
     """
     config = config_from_words(words or [], default="quickstart")
     from callwright.envs.executors.brokers import open_broker
@@ -34,6 +36,8 @@ def worker(tool: ToolArgument, words: Words = None) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("callwright").setLevel(logging.INFO)
     settings = shared_settings(config, (tool,))
+    if tool not in config.executors.external:
+        log.info("a run sends its calls here where its config has executors.external=[%s]", tool)
     documents = open_source(config.tasks, config.seed).documents() if tool == "web" and searches_tasks(config) else None
 
     async def run() -> None:

@@ -28,7 +28,7 @@ def executor_settings(config: Config, tools: Sequence[str]) -> ExecutorSettings:
     """The settings of the executors of ``tools``."""
     return ExecutorSettings(
         tools=tuple(tools),
-        broker=config.executors.broker,
+        broker=config.executors.broker_of_run,
         queues=Path(config.executors.queues),
         servicebus_env=config.executors.servicebus_env,
         servicebus_prefix=config.executors.servicebus_prefix,

@@ -50,6 +50,7 @@ class CodeSettings(ToolSettings):
         )
 
 
+Broker = Literal["memory", "sqlite", "servicebus"]
 VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -83,7 +84,7 @@ class ExecutorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tools: tuple[str, ...] = ("web", "code")
-    broker: Literal["memory", "sqlite", "servicebus"] = "memory"
+    broker: Broker = "memory"
     queues: Path = Field(default=Path("runs/queues.db"), description="the file of the sqlite broker")
     servicebus_env: str = Field(
         default="CALLWRIGHT_SERVICEBUS", pattern=VARIABLE_NAME, description="environment variable of the connection"

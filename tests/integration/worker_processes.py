@@ -15,7 +15,7 @@ from pathlib import Path
 
 PATIENCE_S = 60.0
 HEAVY = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
-QUEUES = ("executors.broker=sqlite", "executors.queues=queues.db", "executors.journal=journal.db")
+QUEUES = ("executors.queues=queues.db", "executors.journal=journal.db")
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def test_a_connection_string_in_the_place_of_its_variables_name_is_not_repeated(
         ("max_batch=3", "did you mean engine.max_batch?"),
         ("engine.zzz=3", "there are kind, max_batch"),
         ("executors.broker=rabbit", "'memory', 'sqlite' or 'servicebus'"),
-        ("executors.external=[code]", "set executors.broker=sqlite"),
+        ("executors={external: [code], broker: memory}", "executors.broker=sqlite or null"),
         ("executors.external=[fly]", "no tool fly; there are web, code, azure"),
         ("executors.health_port=70000", "less than or equal to 65535"),
         ("grpo.steps=many", "grpo.steps should be a valid integer"),

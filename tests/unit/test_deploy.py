@@ -43,7 +43,7 @@ def check_words(words: list[str]) -> None:
     assert all(is_override(word) for word in rest[1:])
     config = load_config(rest[0], rest[1:])
     if verb == "worker":
-        assert config.executors.broker != "memory"
+        assert config.executors.broker_of_worker != "memory"
 
 
 def test_the_pages_own_commands_load() -> None:

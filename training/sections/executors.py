@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from callwright.envs.executors.registry import TOOLS
-from callwright.envs.executors.settings import VARIABLE_NAME, AzureSettings, CodeSettings
+from callwright.envs.executors.settings import VARIABLE_NAME, AzureSettings, Broker, CodeSettings
 from callwright.envs.executors.tool_kind import ToolSettings
 from callwright.envs.executors.web.settings import WebSettings
 from callwright.training.sections.base import Names, Positive, Seconds, Section
@@ -23,8 +23,9 @@ class Executors(Section):
     """Unanswered calls of one tool at once; more wait for a lane."""
     queue_s: Seconds = 60.0
     """What a call may wait on top of its tool's deadline, for a lane and a free worker; past it the fault is ours."""
-    broker: Literal["memory", "sqlite", "servicebus"] = "memory"
-    """Where commands and results queue: in the process, in a file for the processes of a machine, or in Service Bus."""
+    broker: Broker | None = None
+    """Where commands and results queue: in the process, in a file for the processes of a machine, or in Service Bus;
+    null is `sqlite`, but `memory` in a run that runs all its calls itself."""
     queues: str = "runs/queues.db"
     """File of the `sqlite` broker; it and its folder are made where they are missing."""
     servicebus_env: Annotated[str, Field(pattern=VARIABLE_NAME)] = "CALLWRIGHT_SERVICEBUS"
@@ -67,5 +68,15 @@ class Executors(Section):
             if name not in TOOLS:
                 raise ValueError(f"external: {TOOLS.missing(name)}")
         if self.external and self.broker == "memory":
-            raise ValueError("external workers need a broker that processes share: set executors.broker=sqlite")
+            raise ValueError("external workers need a broker that processes share: executors.broker=sqlite or null")
         return self
+
+    @property
+    def broker_of_run(self) -> Broker:
+        """Of the run itself. A file of its own would give it nothing where no other process is there to read it."""
+        return self.broker or ("sqlite" if self.external else "memory")
+
+    @property
+    def broker_of_worker(self) -> Broker:
+        """Of whoever else looks into the queues."""
+        return self.broker or "sqlite"
