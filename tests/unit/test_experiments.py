@@ -15,6 +15,7 @@ from callwright.envs.traces import TraceWriter, step_name
 from callwright.scripts import cli
 from callwright.serving.engines.text_codec import TextCodec
 from callwright.serving.errors import UserError
+from callwright.serving.queues.faults import FaultSettings
 from callwright.training.config import dump_config, load_config
 from callwright.training.experiments import cells as cells_module
 from callwright.training.experiments.agreement import kendall, spearman
@@ -81,6 +82,23 @@ def test_shipped_experiments_resolve(name: str) -> None:
     assert experiment.name == name
     assert len({cell.name for cell in cells}) == len(cells) == 18
     assert all(cell.config.grpo.steps == 40 for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("keys", "logged"),
+    [
+        ("{}", FaultSettings()),
+        ("{faults: {drop: 0.1}}", FaultSettings(drop=0.1)),
+        ("{asynchronous: {}}", None),
+    ],
+)
+def test_every_trained_cell_logs_its_reward_queue_where_that_can_be(
+    keys: str, logged: FaultSettings | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(f"name: e\nconfig: {{extends: quickstart, grpo: {keys}}}\n")
+    (cell,) = cells_of(*load_experiment(str(path)))
+    assert cell.config.grpo.faults == logged
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from callwright import configs
 from callwright.serving.errors import UserError
+from callwright.serving.queues.faults import FaultSettings
 from callwright.training.config import Config, config_from, load_config
 from callwright.training.sections.base import Positive, Section
 from callwright.training.yaml_values import parse_yaml
@@ -85,11 +86,19 @@ def cells_of(experiment: Experiment, path: Path) -> list[Cell]:
         for seed in experiment.seeds:
             overrides = [*words, f"seed={seed}"]
             if experiment.rescore is None:
-                config = config_from(experiment.config, path, [*overrides, "name=run"])
+                config = _logged(config_from(experiment.config, path, [*overrides, "name=run"]))
             else:
                 config = load_config(experiment.rescore, overrides)
             cells.append(Cell(arm, seed, config))
     return cells
+
+
+def _logged(config: Config) -> Config:
+    """The config with a log of its reward queue, where one can be kept: what puts faults in writes it, also where there
+    are none to put in."""
+    if config.grpo.faults is not None or config.grpo.asynchronous is not None or config.executors.external:
+        return config
+    return config.model_copy(update={"grpo": config.grpo.model_copy(update={"faults": FaultSettings()})})
 
 
 def _only_rescored(changes: dict[str, Any]) -> None:
