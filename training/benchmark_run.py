@@ -22,6 +22,7 @@ from callwright.envs.tasks.benchmarks.rows import Rows, open_rows
 from callwright.envs.tasks.benchmarks.source import RowSource
 from callwright.envs.traces import Trace, read_traces
 from callwright.serving.engines.engine import Sampling
+from callwright.serving.errors import RunError
 from callwright.serving.progress import Progress, log
 from callwright.training.benchmark_choice import choice_of
 from callwright.training.checkpoints import resolve_checkpoint
@@ -43,10 +44,20 @@ def run_benchmarks(config: Config, runs: Path) -> dict[str, Any]:
     """The report of the first benchmark, with all of them by name under ``benchmarks``; each has its folder under
     ``runs``, and a line in the leaderboard there.
 
-    Raises UserError for what cannot be run, RunError where too many rollouts failed by no fault of the policy.
+    Raises UserError for what cannot be run, and, when the others have their reports, RunError where too many rollouts
+    of a benchmark failed by no fault of the policy.
     """
     chosen = [open_rows(name, choice_of(config)) for name in dict.fromkeys(config.eval.benchmark)]
-    reports = {rows.name: _run_one(config, rows, runs) for rows in chosen}
+    reports: dict[str, dict[str, Any]] = {}
+    failed: dict[str, RunError] = {}
+    for rows in chosen:
+        try:
+            reports[rows.name] = _run_one(config, rows, runs)
+        except RunError as error:
+            failed[rows.name] = error
+    if failed:
+        name, why = next(iter(failed.items()))
+        raise RunError(f"{len(failed)} of {len(chosen)} benchmarks have no score, {name} because: {why}") from why
     return {**next(iter(reports.values())), "benchmarks": reports}
 
 

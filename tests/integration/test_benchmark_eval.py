@@ -55,6 +55,13 @@ def test_a_report_and_its_files(runs: Path) -> None:
     assert cli.run(["trace", str(folder), "--limit", "1"]) == 0
 
 
+def test_a_benchmark_that_fails_does_not_take_the_others_along(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["eval", "quickstart", "benchmark=azure,direct", "limit=2"]) == 1  # no Azure CLI in this folder
+    assert [line["benchmark"] for line in lines(runs / "leaderboard.jsonl")] == ["direct"]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("callwright: 1 of 2 benchmarks have no score, azure because: 2 of 2 rollouts failed")
+
+
 def test_an_interrupted_run_keeps_its_rows(runs: Path) -> None:
     first = evaluate(runs, "deterministic=false")
     assert first["rerun"] is None
