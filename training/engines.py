@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from callwright.serving.engines.vllm.server import ServerProcess, start_server
 from callwright.serving.errors import RunError, UserError
 from callwright.serving.models import Loaded, find_model, load, load_codec
 from callwright.serving.progress import log
+from callwright.training import processes
 from callwright.training.checkpoints import resolve_checkpoint
 from callwright.training.config import Config
 from callwright.training.remote import remote_engine
@@ -63,30 +65,46 @@ def local_engine(config: Config, loaded: Loaded, model: Any = None) -> Transform
 
 
 def trained_servers(config: Config, path: str) -> tuple[VllmEngine, Codec]:
-    """vLLM servers of the model at ``path`` that weights can be sent to. Raises UserError, RunError."""
-    return _servers(config, path, trained=True)
+    """vLLM servers of the model at ``path`` that weights can be sent to; of several processes the first starts one, or
+    meets those that run, before the others ask it too. Raises UserError, RunError."""
+    first: list[tuple[VllmEngine, Codec]] = []
+
+    def begin() -> Sequence[str]:
+        first.append(_servers(config, path, trained=True))
+        return first[0][0].urls
+
+    urls = processes.told_by_first(begin)
+    served = first[0] if first else (_joined(config, urls), load_codec(path))
+    processes.gathered([urls])  # before anyone pauses a server that another still meets
+    return served
 
 
 def _servers(config: Config, path: str, *, trained: bool = False) -> tuple[VllmEngine, Codec]:
-    engine, section = config.engine, config.engine.vllm
     if config.deterministic:
         raise UserError("deterministic: vLLM's numbers depend on what else is in a batch; use engine.kind=transformers")
     codec = load_codec(path)
-    in_flight = section.in_flight or engine.max_batch
-    if section.urls:
-        try:
-            joined = VllmEngine(section.urls, in_flight=in_flight)
-        except EngineError as error:
-            raise UserError(f"engine.vllm.urls: {error}") from error
-        return joined, codec
+    if config.engine.vllm.urls:
+        return _joined(config, config.engine.vllm.urls), codec
     process = _started(config, path, trained)
     try:
-        return VllmEngine([process.url], in_flight=in_flight, process=process), codec
+        return VllmEngine([process.url], in_flight=_in_flight(config), process=process), codec
     except BaseException as error:
         process.close()
         if isinstance(error, EngineError):
             raise RunError(f"{error} (log: {process.log})") from error
         raise
+
+
+def _joined(config: Config, urls: Sequence[str]) -> VllmEngine:
+    try:
+        return VllmEngine(urls, in_flight=_in_flight(config))
+    except EngineError as error:
+        raise UserError(f"engine.vllm.urls: {error}") from error
+
+
+def _in_flight(config: Config) -> int:
+    """Requests that this process may have open at one server: its share of those of all."""
+    return max(1, (config.engine.vllm.in_flight or config.engine.max_batch) // processes.count())
 
 
 def _started(config: Config, path: str, trained: bool) -> ServerProcess:

@@ -2,17 +2,22 @@
 tell each other.
 
 Invariants: alone, nothing here communicates; what decides whether all go on is decided by all alike, so that none waits
-for one that left.
+for one that left; nobody waits longer than ``WAIT``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from callwright.serving.errors import CallwrightError
 
 Value = TypeVar("Value")
+WAIT = timedelta(hours=1)
+"""Of one process for the others: an evaluation, or the start of a server, is the work of one."""
 
 
 def count() -> int:
@@ -23,6 +28,11 @@ def count() -> int:
 def rank() -> int:
     """Which of them this is, from 0."""
     return int(os.environ.get("RANK", "0")) if count() > 1 else 0
+
+
+def here() -> int:
+    """How many of them are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", count())) if count() > 1 else 1
 
 
 def is_first() -> bool:
@@ -36,6 +46,7 @@ def gathered(values: Sequence[Value]) -> list[Value]:
         return list(values)
     from accelerate.utils import gather_object
 
+    _joined()
     return list(gather_object(list(values)))
 
 
@@ -44,11 +55,38 @@ def any_of(answer: bool) -> bool:
     return any(gathered([answer]))
 
 
+def told_by_first(work: Callable[[], Value]) -> Value:
+    """What ``work`` gives in the first process, which alone does it; its UserError or RunError is raised in all."""
+    if count() == 1:
+        return work()
+    from accelerate.utils import broadcast_object_list
+
+    _joined()
+    told: list[Any] = [None, None]
+    if is_first():
+        try:
+            told[0] = work()
+        except CallwrightError as error:
+            told[1] = error
+    broadcast_object_list(told)
+    if told[1] is not None:
+        raise told[1]
+    value: Value = told[0]
+    return value
+
+
 def first_before_the_others() -> AbstractContextManager[None]:
     """The first process runs the block, then the others, who find what it left."""
     if count() == 1:
         return nullcontext()
+    first: AbstractContextManager[None] = _joined().main_process_first()
+    return first
+
+
+def _joined() -> Any:
+    """This process as one of the group, which the first call makes."""
+    import torch
     from accelerate import PartialState
 
-    first: AbstractContextManager[None] = PartialState().main_process_first()
-    return first
+    # Without a GPU accelerate takes a process for alone unless it is told so.
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=WAIT)

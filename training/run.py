@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ def check(config: Config) -> None:
             "decoding=grammar: the trainer's logprobs are those of free decoding; train with decoding=free, and eval, "
             "chat or serve with a grammar"
         )
-    _require_one_process(config)
+    _require_what_is_shared(config)
     grpo_arguments(config, RUNS / config.name / "scratch")
 
 
@@ -95,14 +96,20 @@ def evaluate(config: Config) -> dict[str, Any]:
     return {**first, "metric": {"success": first["success"]}, **scores}
 
 
-def _require_one_process(config: Config) -> None:
+def _require_what_is_shared(config: Config) -> None:
     """Raises UserError for what several processes cannot share."""
     if processes.count() == 1:
         return
     if config.warm_start.stages:
         raise UserError("warm_start.stages are trained by one process: run them first, then start from the checkpoint")
-    if config.engine.kind == "vllm":
-        raise UserError("engine.kind=vllm: weights are sent by a trainer of one process; train without a launcher")
+    if config.engine.kind != "vllm":
+        return
+    if not config.engine.vllm.urls and processes.count() > processes.here():
+        raise UserError("engine.vllm.urls: name servers that all machines of the trainer reach")
+    if os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3":
+        raise UserError(
+            "engine.kind=vllm: the shards of DeepSpeed's ZeRO-3 cannot be put together to be sent; use FSDP2"
+        )
 
 
 def _ready(session: Session) -> Loaded:

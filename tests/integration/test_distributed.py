@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from distributed_step import LOSSES, step
+from two_processes import two_processes
 
 from callwright.envs.tasks.source import open_source
 from callwright.serving.models import Loaded
@@ -17,22 +16,6 @@ from callwright.training.checkpoints import complete
 from callwright.training.config import load_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-PATIENCE_S = 600.0
-
-
-def two_processes(*command: str, folder: Path) -> None:
-    """``command`` twice, as torchrun starts it, to a good end. The port is any that is free."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d"]
-    rendezvous = ["--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    with (folder / "log").open("w+") as output:
-        started = subprocess.Popen([*launcher, *rendezvous, *command], stdout=output, stderr=output, cwd=folder)
-        try:
-            code = started.wait(PATIENCE_S)
-        finally:
-            started.terminate()  # it ends its two, which a kill would leave behind
-            started.wait(PATIENCE_S)
-        assert code == 0, (folder / "log").read_text()[-3000:]
 
 
 @pytest.mark.timeout(900)

@@ -115,22 +115,30 @@ def test_the_newest_folder_alone_is_kept(transfer: DiskTransfer, policy: Any, tm
 def test_a_turn_goes_on_from_the_new_weights(engine: VllmEngine, transfer: DiskTransfer, policy: Any) -> None:
     """Its keys and values stay, and every token says which weights it is from."""
     transfer.send(5, policy)
-    begun = asyncio.Event()
+    models = [moved(policy, seed) for seed in (3, 4)]
+    done: list[Completion] = []
 
-    async def turn() -> Completion:
-        loop = asyncio.get_running_loop()
-        request = Request(
-            PROMPT, 400, Sampling(1.0), 3, "long", on_token=lambda _: loop.call_soon_threadsafe(begun.set)
-        )
-        running = asyncio.create_task(engine.generate(request))
-        async with asyncio.timeout(120):
-            await begun.wait()
-        await asyncio.to_thread(transfer.send, 6, moved(policy, 3))
-        return await running
+    async def turns(name: str, over: asyncio.Event) -> None:
+        while not over.is_set():
+            done.append(await engine.generate(Request(PROMPT, 400, Sampling(1.0), len(done), name)))
 
-    done = asyncio.run(turn())
-    assert [done.version, *(version for _, version in done.changes)] == [5, 6]
-    assert len(done.ids) == 400
+    async def meanwhile() -> None:
+        over = asyncio.Event()
+        running = [asyncio.create_task(turns(name, over)) for name in ("a", "b", "c")]
+        # A pause may come just between two turns; where it does not, it comes within one.
+        for version in range(6, 18):
+            await asyncio.to_thread(transfer.send, version, models[version % 2])
+            if any(turn.changes for turn in done):
+                break
+        over.set()
+        async with asyncio.timeout(240):
+            await asyncio.gather(*running)
+
+    asyncio.run(meanwhile())
+    assert all(len(turn.ids) == 400 for turn in done)
+    versions = [[turn.version, *(version for _, version in turn.changes)] for turn in done]
+    assert any(len(held) > 1 for held in versions)
+    assert all(held == list(range(held[0], held[-1] + 1)) for held in versions)
 
 
 def test_the_wrong_folder_is_refused(

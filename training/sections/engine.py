@@ -37,7 +37,7 @@ class Vllm(Section):
     """How weights get to the servers in training: whole through a folder that they see too, the adapter of `model.lora`
     alone, or from GPU to GPU."""
     in_flight: Positive | None = None
-    """Requests open at one server at once; null takes `engine.max_batch`."""
+    """Requests open at one server at once, those of all processes of a trainer; null takes `engine.max_batch`."""
 
 
 class Engine(Section):

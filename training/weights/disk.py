@@ -15,9 +15,10 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
+from callwright.training import processes
 from callwright.training.checkpoints import whole_folder
 from callwright.training.weights.servers import Servers, numbers
-from callwright.training.weights.tensors import policy_tensors
+from callwright.training.weights.tensors import policy_tensors, take_part
 from callwright.training.weights.transfer import Receipt
 from callwright.training.weights.verify import refuse_other_memory, refuse_other_weights
 
@@ -34,7 +35,13 @@ class DiskTransfer:
     def send(self, version: int, model: Any) -> Receipt:
         started = time.monotonic()
         target = self._folder / f"version-{version}"
-        sent, size = write_shards(target, policy_tensors(model))
+        tensors = policy_tensors(model, self._servers.dtype)
+        sent: dict[str, int] = {}
+        size = 0
+        if processes.is_first():
+            sent, size = write_shards(target, tensors)
+        else:
+            take_part(tensors)
 
         def load(server: Admin) -> None:
             for worker in server.ask_workers("callwright_load", folder=str(target)):
@@ -42,10 +49,13 @@ class DiskTransfer:
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held"))
 
         paused = self._servers.bring(version, model, load)
-        for older in self._folder.glob("version-*"):
-            if older != target:
-                shutil.rmtree(older)
-        return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
+        if processes.is_first():
+            for older in self._folder.glob("version-*"):
+                if older != target:
+                    shutil.rmtree(older)
+        return processes.told_by_first(
+            lambda: Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
+        )
 
     def close(self) -> None:
         self._servers.close()

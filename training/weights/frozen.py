@@ -10,6 +10,7 @@ from typing import Any
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.errors import RunError
+from callwright.training import processes
 from callwright.training.weights.tensors import trainable_tensors
 from callwright.training.weights.transfer import Receipt
 
@@ -26,7 +27,8 @@ class FrozenWatch:
     def look(self, receipt: Receipt, model: Any) -> None:
         """Raises RunError when the optimizer moved, and no sent tensor did, ``patience`` times in a row."""
         trained = checksum({name: tensor_digest(tensor) for name, tensor in trainable_tensors(model)})
-        moved, changed = trained != self._trained, receipt.checksum != self._sent
+        # Of a sharded model each process sees its own shard alone.
+        moved, changed = processes.any_of(trained != self._trained), receipt.checksum != self._sent
         first = not self._trained
         self._trained, self._sent = trained, receipt.checksum
         if first or changed or not moved:

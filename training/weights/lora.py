@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from callwright.serving.engines.digest import checksum, tensor_digest
 from callwright.serving.engines.vllm.admin import Admin
+from callwright.training import processes
 from callwright.training.checkpoints import whole_folder
 from callwright.training.weights.servers import Servers
 from callwright.training.weights.tensors import adapter_tensors
@@ -34,10 +36,11 @@ class LoraTransfer:
     def send(self, version: int, model: Any) -> Receipt:
         started = time.monotonic()
         target = self._folder / f"adapter-{version}"
-        shutil.rmtree(target, ignore_errors=True)  # of a run before this one
-        with whole_folder(target) as staging:
-            model.save_pretrained(staging)
-        tensors = adapter_tensors(model)
+        tensors = adapter_tensors(model, self._servers.dtype)
+        if processes.is_first():
+            shutil.rmtree(target, ignore_errors=True)  # of a run before this one
+            with whole_folder(target) as staging:
+                _save(staging, model, tensors)
         scale = _scale(model)
         sent = {_place(name): tensor_digest(_scaled(name, tensor, scale)) for name, tensor in tensors.items()}
 
@@ -46,14 +49,27 @@ class LoraTransfer:
             refuse_other_memory(server.url, version, sent, server.ask_workers("callwright_held_adapter"))
 
         paused = self._servers.bring(version, model, load)
-        for older in self._folder.glob("adapter-*"):
-            if older != target:
-                shutil.rmtree(older)
+        if processes.is_first():
+            for older in self._folder.glob("adapter-*"):
+                if older != target:
+                    shutil.rmtree(older)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        return Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
+        return processes.told_by_first(
+            lambda: Receipt(version, checksum(sent), size, time.monotonic() - started, paused)
+        )
 
     def close(self) -> None:
         self._servers.close()
+
+
+def _save(folder: Path, model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """An adapter's folder as PEFT writes it, from tensors that are whole where the model's are shards."""
+    from safetensors.torch import save_file
+
+    save_file(
+        {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, folder / "adapter_model.safetensors"
+    )
+    model.peft_config[model.active_adapter].save_pretrained(folder)
 
 
 def _scale(model: Any) -> float:

@@ -14,10 +14,11 @@ import torch
 from callwright.serving.errors import RunError
 
 
-def policy_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def policy_tensors(model: Any, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, tensor) of every parameter, tied ones once; one at a time, so that a copy need not hold them all.
 
-    Every rank of a sharded model must iterate. Raises RunError for a PEFT method that adds no plain delta.
+    ``dtype``: what those of floating point are rounded to. Every process of a trainer must iterate, because a sharded
+    tensor is put together by all (``take_part``). Raises RunError for a PEFT method that adds no plain delta.
     """
     base, adapters = _unwrapped(model)
     with torch.no_grad():
@@ -30,15 +31,22 @@ def policy_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 layer = adapters[module]
                 for adapter in layer.active_adapters:
                     tensor = tensor + layer.get_delta_weight(adapter).to(tensor.dtype)
-            yield name.replace(".base_layer.", "."), tensor.detach()
+            rounded = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+            yield name.replace(".base_layer.", "."), rounded.detach()
 
 
-def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
-    """The adapter alone, under the names that PEFT saves it with."""
+def take_part(tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
+    """Put the tensors together with the other processes, and keep none."""
+    for _ in tensors:
+        pass
+
+
+def adapter_tensors(model: Any, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
+    """The adapter alone, under the names that PEFT saves it with, rounded to ``dtype``. Every process must call."""
     from peft import get_peft_model_state_dict
 
     with torch.no_grad():
-        return {name: _whole(tensor).detach() for name, tensor in get_peft_model_state_dict(model).items()}
+        return {name: _whole(tensor).detach().to(dtype) for name, tensor in get_peft_model_state_dict(model).items()}
 
 
 def trainable_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

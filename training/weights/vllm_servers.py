@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from callwright.serving.engines.vllm.admin import EXTENSION, Admin
 from callwright.serving.engines.vllm.engine import VllmEngine
 from callwright.training.config import Config
@@ -41,10 +43,10 @@ def server_variables(config: Config) -> dict[str, str]:
 
 def transfer_to(config: Config, engine: VllmEngine, folder: Path) -> WeightTransfer:
     """The transfer for ``engine.vllm.sync``; ``folder`` is where weights may lie on their way."""
-    admins = [Admin(url) for url in engine.urls]
+    admins, dtype = [Admin(url) for url in engine.urls], getattr(torch, config.engine.dtype)
     if config.engine.vllm.sync == "lora":
-        return LoraTransfer(Servers(admins, partial(engine.holds, model=ADAPTER), served_as=ADAPTER), folder)
-    servers = Servers(admins, engine.holds)
+        return LoraTransfer(Servers(admins, partial(engine.holds, model=ADAPTER), ADAPTER, dtype), folder)
+    servers = Servers(admins, engine.holds, dtype=dtype)
     if config.engine.vllm.sync == "nccl":
         with socket.socket() as free:
             free.bind(("", 0))

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from callwright.serving.engines.engine import EngineError
+from callwright.serving.engines.vllm.client import IDLE_S
 
 EXTENSION = "callwright.serving.engines.vllm.extension.WeightExtension"
 _SAID_CHARS = 300  # of an error, in our own message
@@ -22,7 +23,11 @@ class Admin:
 
     def __init__(self, url: str, timeout_s: float = 300.0) -> None:
         self.url = url.rstrip("/")
-        self._http = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout_s, connect=10.0))
+        self._http = httpx.Client(
+            base_url=self.url,
+            timeout=httpx.Timeout(timeout_s, connect=10.0),
+            limits=httpx.Limits(keepalive_expiry=IDLE_S),
+        )
 
     def close(self) -> None:
         self._http.close()

@@ -17,6 +17,7 @@ import httpx
 from callwright.serving.engines.engine import EngineError
 
 CONNECT_S = 10.0  # for a connection
+IDLE_S = 2.0  # of a connection that is used again: vLLM closes one after 5 s, perhaps under the next request
 SILENCE_S = 120.0  # between two pieces of a stream, and before its first: a full server lets a request wait
 ANSWER_S = 10.0  # for an answer that needs no model
 _LOWEST = -9999.0  # what vLLM writes for minus infinity
@@ -56,7 +57,8 @@ class VllmClient:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=None),  # the pool in front of it knows how many there are
+            # The pool in front of it knows how many there are.
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S),
             trust_env=False,
         )
 

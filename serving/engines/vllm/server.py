@@ -31,6 +31,10 @@ _POLL_S = 0.5
 _ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception)\b: ")
 # What a CPU server is not told otherwise: to use every core, and little of the memory. GPUs do not read these.
 _CPU_DEFAULTS = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
+# What tells a process its place among those that train together: a server is none of them.
+_LAUNCHER = re.compile(
+    r"((LOCAL_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|(GROUP|ROLE|TORCHELASTIC|ACCELERATE|FSDP)_\w+)$"
+)
 # What the engine needs of a server: logprobs of the distribution that was sampled from; no defaults and end tokens out
 # of the model's files; and for grammars the back end that the engine in this process uses too.
 NEEDED = {
@@ -93,7 +97,8 @@ def start_server(
     arguments = {"host": HOST, "port": _free_port(), **NEEDED, **arguments}
     log = Path(tempfile.mkstemp(prefix="callwright-vllm-", suffix=".log")[1])
     command = [*_with_parent(), _executable(), "serve", model, *_flags(arguments)]
-    environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **os.environ, **(variables or {})}
+    inherited = {name: value for name, value in os.environ.items() if not _LAUNCHER.match(name)}
+    environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **inherited, **(variables or {})}
     if Path(model).is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
     with log.open("wb") as output:

@@ -1,0 +1,97 @@
+"""A trainer of two processes whose policy is a real vLLM server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_processes import two_processes
+from vllm_servers import INSTALLED, real
+
+from callwright.serving.engines.vllm.admin import EXTENSION
+from callwright.training.checkpoints import WARM_STARTS, complete
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not INSTALLED, reason="vLLM is not installed: make vllm"),
+]
+
+MODEL = str(WARM_STARTS / "quickstart")
+PROGRAM = str(Path(__file__).with_name("distributed_transfer.py"))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with real(MODEL, {"VLLM_SERVER_DEV_MODE": "1"}, **{"worker-extension-cls": EXTENSION}) as process:
+        yield process.url
+
+
+def seen_by_both(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_both_sample_from_what_the_first_sent(url: str, tmp_path: Path) -> None:
+    two_processes(PROGRAM, MODEL, url, "sound", folder=tmp_path)
+    first, second = seen_by_both(tmp_path)
+    for seen in (first, second):
+        assert "error" not in seen
+        assert seen["versions"] == [1, 2]
+        assert seen["share"] == 128
+        assert max(seen["differences"]) < 1e-3
+    assert first["checksums"] == second["checksums"]
+    assert len(set(first["checksums"])) == 2
+
+
+def test_a_link_that_breaks_stops_both(url: str, tmp_path: Path) -> None:
+    two_processes(PROGRAM, MODEL, url, "stale", folder=tmp_path)
+    first, second = seen_by_both(tmp_path)
+    assert first["error"] == second["error"]
+    assert "did not get version 2" in first["error"]
+    assert first["versions"] == second["versions"] == [1]
+
+
+@pytest.mark.parametrize("order", [[], ["grpo.asynchronous={max_staleness: 1}"]], ids=["synchronous", "asynchronous"])
+def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
+    """The first starts the server; both roll out, train, and stay at the policy that was sampled from."""
+    words = [
+        "name=shared",
+        "engine.kind=vllm",
+        "engine.vllm.arguments={enforce-eager: true}",
+        "engine.max_batch=32",
+        "grpo.steps=3",
+        "grpo.prompts_per_step=8",
+        "grpo.num_generations=4",
+        "grpo.micro_batch=8",
+        "grpo.deadline_s=200",
+        "budgets.wall_s=200",
+        "eval.n=14",
+        "eval.n_slices=0",
+        "checkpoint.every=1",
+    ]
+    two_processes("-m", "callwright", "train", "quickstart", *words, *order, folder=tmp_path)
+    run = tmp_path / "runs" / "shared"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["outcome/scored"] + row["outcome/policy_fault"] == 32
+        assert row["weights/sent_bytes"] > 0
+    assert rows[0]["sampling/ratio_error_max"] < 1e-2
+    if not order:  # what a later batch was sampled from is what the trainer then has
+        assert rows[2]["staleness/max"] == 0.0
+        assert rows[2]["sampling/ratio_error_max"] < 1e-2
+    assert [step for step, _ in complete(run / "checkpoints")][-1] == 3
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["updates"] == 6
+    assert summary["after"]["greedy"]["n_scored"] == 14
+
+
+def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
+    words = ["train", "quickstart", "engine.kind=vllm"]
+    zero = {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+    said = two_processes("-m", "callwright", *words, folder=tmp_path, code=1, variables=zero)
+    assert "callwright: engine.kind=vllm: the shards of DeepSpeed's ZeRO-3 cannot be put together" in said
