@@ -42,7 +42,8 @@ class Config(Section):
     dialect: Literal["tags", "execute", "hermes"] = "tags"
     """How a model writes calls."""
     decoding: Literal["free", "grammar"] = "free"
-    """`grammar` holds each turn to what its dialect and tools allow; not in `train`, nor where `engine.kind` cannot."""
+    """`grammar` holds each turn to what its dialect and tools allow, where `engine.kind` can; `train` takes it with
+    `transformers`, and then trains the distribution that the grammar leaves."""
     tools: Names = ("web", "code")
     """Tools that are declared to the model and run."""
     system_prompt: Literal["none", "full"] = "full"

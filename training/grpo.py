@@ -17,9 +17,11 @@ from callwright.serving.errors import RunError, UserError
 from callwright.training import processes
 from callwright.training.checkpoints import prune
 from callwright.training.config import Config
+from callwright.training.constrained import TurnGrammar
 from callwright.training.corrections import Corrections
 from callwright.training.interrupt import Interrupt
 from callwright.training.run_custom_grpo import GrpoRollouts, reward_column
+from callwright.training.session import Session
 from callwright.training.trainer import ToolGRPOTrainer
 
 MetricSink = Callable[[int, dict[str, float]], None]
@@ -91,6 +93,10 @@ def grpo_arguments(config: Config, scratch: Path) -> GRPOConfig:
     except (TypeError, ValueError) as error:
         raise UserError(f"grpo.trl: {error}") from error
     _require_known_mode(arguments)
+    if config.decoding == "grammar" and arguments.beta:
+        raise UserError(
+            "grpo.trl.beta: the reference model's logprobs are those of free decoding; train with one or the other"
+        )
     return arguments
 
 
@@ -144,10 +150,18 @@ def build_trainer(
         callbacks=[_Steps(config, rollouts, sink, folder / "checkpoints", interrupt)],
         checkpoints=folder / "checkpoints",
         corrections=Corrections.of(arguments, config.grpo.dppo_threshold),
+        turns=_turns(rollouts.record.session) if config.decoding == "grammar" else None,
     )
     # It prints raw log dictionaries to standard output, which belongs to results.
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _turns(session: Session) -> TurnGrammar:
+    policy = session.policy(session.config.grpo.temperature)
+    grammar = policy.grammar()
+    assert grammar is not None
+    return TurnGrammar(policy.codec, grammar)
 
 
 def lora_config(config: Config) -> Any:

@@ -70,11 +70,10 @@ def train(
 def check(config: Config) -> None:
     """What a run would refuse at its start, before anything is spent. Raises UserError."""
     require_exact(engine_class(config))
-    if config.decoding != "free":
-        # The ratio of two policies needs both under one distribution, and the trainer knows the free one alone.
+    if config.decoding == "grammar" and config.engine.kind != "transformers":
+        # A server reads a tokenizer's markers in its own way, so its sets of tokens may be others.
         raise UserError(
-            "decoding=grammar: the trainer's logprobs are those of free decoding; train with decoding=free, and eval, "
-            "chat or serve with a grammar"
+            "decoding=grammar trains with engine.kind=transformers alone, which draws from the trainer's sets"
         )
     _require_what_is_shared(config)
     grpo_arguments(config, RUNS / config.name / "scratch")

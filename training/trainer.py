@@ -19,6 +19,7 @@ from trl import GRPOTrainer
 
 from callwright.training import processes
 from callwright.training.checkpoints import latest, publish
+from callwright.training.constrained import TurnGrammar, constrained_logprobs
 from callwright.training.corrections import Corrections
 from callwright.training.groups import loss_scale
 from callwright.training.microbatches import by_length, by_prompt, repack
@@ -38,14 +39,23 @@ logging.getLogger(GRPOTrainer.__module__).addFilter(
 class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """GRPO over rollouts that come with their logprobs, mask, reward and outcome.
 
-    ``checkpoints``: the folder that receives ``step-N`` folders.
+    ``checkpoints``: the folder that receives ``step-N`` folders; ``turns``: what every sampled turn was held to, if to
+    anything.
     """
 
     beta: float  # TRL's, scaled for as long as a loss is computed
     _buffered_inputs: Any  # TRL's: the generation batch in micro-batches
 
-    def __init__(self, *args: Any, checkpoints: Path, corrections: Corrections = NO_CORRECTIONS, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        checkpoints: Path,
+        corrections: Corrections = NO_CORRECTIONS,
+        turns: TurnGrammar | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._turns = turns
         self._checkpoints = checkpoints
         self._corrections = corrections
         self._mismatch = Mismatch()
@@ -56,8 +66,8 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _install_packing(self) -> bool:
         model = self.model.get_base_model() if is_peft_model(self.model) else self.model
-        if self.aux_loss_enabled or self.args.cast_lm_head_to_fp32:
-            return False  # those are TRL's forward pass alone
+        if self.aux_loss_enabled or self.args.cast_lm_head_to_fp32 or self._turns is not None:
+            return False  # the first two are TRL's forward pass alone
         return install_where_exact([model] if self.ref_model is None else [model, self.ref_model], self.temperature)
 
     @property
@@ -117,6 +127,8 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             known, self._sampled_logps = self._sampled_logps, None
             return known, None, None
         forward = self._packed_pass if self._packs else super()._get_per_token_logps_and_entropies
+        if self._turns is not None:
+            forward = self._constrained_pass
         result = forward(model, input_ids, *args, **kwargs)
         if self._present is not None and torch.is_grad_enabled():
             self._correct(*self._present, result[0].detach())
@@ -138,6 +150,16 @@ class ToolGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             results = [packed_logprobs(model, *rows) for rows in zip(*parts, strict=True)]
         logps, entropies = (torch.cat(columns) for columns in zip(*results, strict=True))
         return logps, entropies, None
+
+    def _constrained_pass(
+        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, logits_to_keep: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """The same of the distribution that the turns' grammar leaves; asked for by a loss alone."""
+        assert self._turns is not None
+        assert self._counted is not None
+        allowed = self._turns.allowed(ids[:, -logits_to_keep:], self._counted)
+        with self.accelerator.autocast():
+            return *constrained_logprobs(model, ids, mask, allowed, self.temperature), None
 
     def _correct(self, inputs: dict[str, Any], kept: dict[str, Any], logps: torch.Tensor) -> None:
         """Called between a loss's forward pass and the rest of it: TRL reads the inputs only then."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from callwright.serving.engines.codec import Codec
 
@@ -42,16 +43,31 @@ class Grammars:
             self._compiled.move_to_end(grammar)
             return self._compiled[grammar].deep_copy()
 
+    @property
+    def bytes_a_mask(self) -> int:
+        """Of ``mask``."""
+        return 4 * -(-self._codec.vocab_size // 32)
+
+    def mask(self, matcher: LLMatcher) -> NDArray[np.uint8]:
+        """Which tokens it goes on with, a bit each, the first in the lowest bit of the first byte."""
+        mask: NDArray[np.uint8] = self._masks([matcher])[0]
+        return mask
+
+    def _masks(self, matchers: Sequence[LLMatcher]) -> NDArray[np.uint8]:
+        from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
+
+        bits = allocate_token_bitmask(len(matchers), self._codec.vocab_size)
+        fill_next_token_bitmask_par(self._executor, [(matcher, at) for at, matcher in enumerate(matchers)], bits)
+        masks: NDArray[np.uint8] = bits.view(np.uint8)
+        return masks
+
     def constrain(self, logits: torch.Tensor, matchers: Sequence[LLMatcher | None]) -> None:
         """Forbid in place, per row of ``logits`` [n, vocab], every token that its matcher does not go on with."""
         pairs = [(row, matcher) for row, matcher in enumerate(matchers) if matcher is not None]
         if not pairs:
             return
-        from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
-
-        bits = allocate_token_bitmask(len(pairs), self._codec.vocab_size)
-        fill_next_token_bitmask_par(self._executor, [(matcher, at) for at, (_, matcher) in enumerate(pairs)], bits)
-        allowed = np.unpackbits(bits.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
+        bits = self._masks([matcher for _, matcher in pairs])
+        allowed = np.unpackbits(bits, axis=1, count=logits.shape[1], bitorder="little")
         rows = torch.tensor([row for row, _ in pairs], device=logits.device)
         forbidden = torch.from_numpy(allowed == 0).to(logits.device)
         logits[rows] = logits[rows].masked_fill(forbidden, float("-inf"))

@@ -143,7 +143,8 @@ def test_a_vendors_model_can_be_chatted_with(shipped: Loaded) -> None:
     [
         (["train", "quickstart", "engine.kind=remote"], "a policy gradient needs both"),
         (["train", "remote"], "a policy gradient needs both"),
-        (["train", "quickstart", "decoding=grammar"], "train with decoding=free"),
+        (["train", "quickstart", "decoding=grammar", "engine.kind=vllm"], "engine.kind=transformers alone"),
+        (["train", "quickstart", "decoding=grammar", "grpo.trl.beta=0.1"], "grpo.trl.beta"),
         (["eval", "m", "engine.kind=remote", "decoding=grammar"], "say decoding=free"),
         (["serve", "m", "engine.kind=remote"], "serve a checkpoint"),
         (["eval", "m", "engine.kind=remote", "engine.remote.key_variable=NO_SUCH_KEY"], "no such variable"),
