@@ -35,8 +35,9 @@ def seen_by_both(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
 
 
-def test_both_sample_from_what_the_first_sent(url: str, tmp_path: Path) -> None:
-    two_processes(PROGRAM, MODEL, url, "sound", folder=tmp_path)
+@pytest.mark.parametrize("held", ["whole", "sharded"])
+def test_both_sample_from_what_the_first_sent(held: str, url: str, tmp_path: Path) -> None:
+    two_processes(PROGRAM, MODEL, url, held, folder=tmp_path)
     first, second = seen_by_both(tmp_path)
     for seen in (first, second):
         assert "error" not in seen
