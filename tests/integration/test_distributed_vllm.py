@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_processes import two_processes
+from two_processes import FSDP2, two_processes
 from vllm_servers import INSTALLED, real
 
 from callwright.serving.engines.vllm.admin import EXTENSION
@@ -56,8 +56,15 @@ def test_a_link_that_breaks_stops_both(url: str, tmp_path: Path) -> None:
     assert first["versions"] == second["versions"] == [1]
 
 
-@pytest.mark.parametrize("order", [[], ["grpo.asynchronous={max_staleness: 1}"]], ids=["synchronous", "asynchronous"])
-def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "order"),
+    [
+        pytest.param(["-m", "callwright"], [], id="synchronous"),
+        pytest.param(["-m", "callwright"], ["grpo.asynchronous={max_staleness: 1}"], id="asynchronous"),
+        pytest.param([FSDP2, "callwright"], [], id="sharded"),
+    ],
+)
+def test_a_run_of_two_processes(program: list[str], order: list[str], tmp_path: Path) -> None:
     """The first starts the server; both roll out, train, and stay at the policy that was sampled from."""
     words = [
         "name=shared",
@@ -74,7 +81,7 @@ def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
         "eval.n_slices=0",
         "checkpoint.every=1",
     ]
-    two_processes("-m", "callwright", "train", "quickstart", *words, *order, folder=tmp_path)
+    two_processes(*program, "train", "quickstart", *words, *order, folder=tmp_path)
     run = tmp_path / "runs" / "shared"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
