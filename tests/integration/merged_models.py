@@ -19,8 +19,9 @@ from callwright.serving.engines.codec import Codec
 from callwright.serving.engines.engine import Engine, Sampling
 from callwright.serving.protocol.tools import WEB
 
-QUESTION = "What is the code of BCDF?"
-DOCUMENTS = [("BCDF", "the owner of BCDF is GHJK. the code of BCDF is 481.")]
+# The shipped warm start, which mostly guesses, looks this one up: two calls and an answer.
+QUESTION = "please again maybe again there now the owner of the owner of DDPK is what? say"
+DOCUMENTS = [("DDPK", "DDPK code 5. DDPK owner GZRP."), ("GZRP", "GZRP owner KLMN. GZRP code 71.")]
 BUDGETS = Budgets(turn_tokens=72, policy_tokens=320, context=640, calls=4, invalid_calls=2)
 
 
@@ -31,7 +32,7 @@ def greedy_rollout(engine: Engine, codec: Codec) -> Rollout:
         settings = ExecutorSettings(tools=("web",))
         async with Executors(settings, documents=DOCUMENTS) as executors:
             policy = Policy(engine, codec, (WEB,), "tags", Sampling(0.0), system_prompt=False)
-            task = Task("t/0", "lookup", QUESTION, "481")
+            task = Task("t/0", "lookup", QUESTION, "KLMN")
             return await rollout(task, policy, executors.call, grade, BUDGETS, key=1, session="s")
 
     return asyncio.run(play())

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from merged_models import assert_plain_transformers_says_the_same, greedy_rollout
+from vllm_servers import INSTALLED, real
 
 from callwright.envs.trajectory import Sampled
 from callwright.scripts.cli import run as command_line
 from callwright.serving.engines.transformers_engine import TransformersEngine
-from callwright.serving.models import load
+from callwright.serving.engines.vllm.engine import VllmEngine
+from callwright.serving.models import load, load_codec
 from callwright.training.checkpoints import WARM_STARTS
 from callwright.training.config import dump_config, load_config
 from callwright.training.merge import merge
@@ -64,7 +66,7 @@ def test_a_merged_model_gives_the_checkpoints_rollout(tmp_path: Path) -> None:
     target = merge(load_config("quickstart", ["model.path=quickstart", f"merge.folder={tmp_path / 'm'}"]))
     before, after = rollout_of(SHIPPED), rollout_of(target)
     assert before.trajectory.ids == after.trajectory.ids
-    assert any(isinstance(part, Sampled) for part in after.trajectory.segments)
+    assert sum(isinstance(part, Sampled) for part in after.trajectory.segments) == 3
     assert_plain_transformers_says_the_same(target, before)
     assert not list(tmp_path.glob(".*"))
     generation = json.loads((target / "generation_config.json").read_text())
@@ -95,6 +97,28 @@ def test_an_adapter_is_folded_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert command_line(["merge", str(checkpoint)]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not INSTALLED, reason="vLLM is not installed: make vllm")
+@pytest.mark.parametrize("adapted", [False, True], ids=["whole weights", "under an adapter"])
+def test_vllm_gives_the_same_rollout_of_a_merged_model(adapted: bool, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint" if adapted else SHIPPED
+    if adapted:
+        write_adapter(checkpoint)
+    target = merge(load_config("quickstart", [f"model.path={checkpoint}", f"merge.folder={tmp_path / 'm'}"]))
+    with real(str(target), **{"max-model-len": 640}) as server:
+        engine = VllmEngine([server.url], in_flight=2)
+        try:
+            served = greedy_rollout(engine, load_codec(str(target)))
+        finally:
+            engine.close()
+    here = rollout_of(checkpoint)
+    assert served.trajectory.ids == here.trajectory.ids
+    turns = [part for part in served.trajectory.segments if isinstance(part, Sampled)]
+    assert adapted or len(turns) == 3
+    assert_plain_transformers_says_the_same(target, served)
 
 
 def test_what_cannot_be_merged_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
