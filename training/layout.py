@@ -89,8 +89,9 @@ def layout_of(config: Config, source: str) -> Layout:
         "optimizer": None if trained is None else memory.optimizer(trained, load),
         "activations": None if shape is None else memory.activations(shape, load),
         "logits": None if shape is None else memory.logits(shape, load),
-        "key/value cache": None if shape is None else memory.cache(shape, load),
     }
+    if config.engine.kind != "vllm":  # a server has a cache of its own
+        sizes["key/value cache"] = None if shape is None else memory.cache(shape, load)
     return Layout(batches, path, parameters, trained, sizes, tuple(_processes(config, source)))
 
 

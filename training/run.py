@@ -101,14 +101,22 @@ def _require_what_is_shared(config: Config) -> None:
         return
     if config.warm_start.stages:
         raise UserError("warm_start.stages are trained by one process: run them first, then start from the checkpoint")
-    if config.engine.kind != "vllm":
-        return
-    if not config.engine.vllm.urls and processes.count() > processes.here():
-        raise UserError("engine.vllm.urls: name servers that all machines of the trainer reach")
     if os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3":
         raise UserError(
-            "engine.kind=vllm: the shards of DeepSpeed's ZeRO-3 cannot be put together to be sent; use FSDP2"
+            "DeepSpeed's ZeRO-3: its shards can neither be sampled from nor be put together to be sent; use FSDP2 with "
+            "engine.kind=vllm, or ZeRO-2"
         )
+    if config.engine.kind != "vllm":
+        _require_whole_weights()
+    elif not config.engine.vllm.urls and processes.count() > processes.here():
+        raise UserError("engine.vllm.urls: name servers that all machines of the trainer reach")
+
+
+def _require_whole_weights() -> None:
+    """Each forward pass of sharded weights needs all processes, and an engine in one of them makes as many as its own
+    rollouts take: it would wait for ever. Raises UserError."""
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+        raise UserError("engine.kind=transformers: no process can sample from weights that FSDP shards; use vllm")
 
 
 def _ready(session: Session) -> Loaded:

@@ -1,6 +1,7 @@
 """A GRPO step on given rollouts, by as many processes as it was started with: a program, and a function.
 
-Each process brings its share of the rows, in order, and the first writes how far the weights moved.
+Each process brings its share of the rows, in order, and writes how far the weights moved; with the word "sharded" it
+also makes sure that it holds a part of each alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch.distributed.tensor import DTensor
 from trl import GRPOConfig
 
 from callwright.serving.models import load
 from callwright.training.trainer import ToolGRPOTrainer
+from callwright.training.weights.tensors import policy_tensors
 
 GROUP, ROWS = 4, 16
 LOSSES = ("dapo", "grpo")
@@ -50,7 +53,7 @@ def reward_column(reward: Sequence[float | None], **_: Any) -> list[float | None
     return list(reward)
 
 
-def step(model: Path, folder: Path, loss: str) -> torch.Tensor:
+def step(model: Path, folder: Path, loss: str, sharded: bool = False) -> torch.Tensor:
     """How one step of plain gradient descent moves the weights, as one vector."""
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     loaded = load(str(model), device="cpu")
@@ -80,17 +83,19 @@ def step(model: Path, folder: Path, loss: str) -> torch.Tensor:
         reward_funcs=reward_column,
         train_dataset=Dataset.from_dict({"prompt": [""] * ROWS}),
         rollout_func=Share(rank * ROWS // world),
-        checkpoints=folder / "checkpoints",
+        checkpoints=folder / loss,
     )
     trainer.train()
-    return _weights(loaded.model) - before
+    assert all(isinstance(weight, DTensor) is sharded for weight in trainer.model.parameters())
+    trainer.save_now()
+    return _weights(trainer.model) - before
 
 
 def _weights(model: Any) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return torch.cat([tensor.flatten() for _, tensor in policy_tensors(model)])
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    moved = {loss: step(source, target, loss) for loss in LOSSES}
+    source, target = map(Path, sys.argv[1:3])
+    moved = {loss: step(source, target, loss, "sharded" in sys.argv) for loss in LOSSES}
     torch.save(moved, target / f"moved-{os.environ['RANK']}.pt")

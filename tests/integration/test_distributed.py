@@ -8,29 +8,35 @@ from pathlib import Path
 import pytest
 import torch
 from distributed_step import LOSSES, step
-from two_processes import two_processes
+from two_processes import FSDP2, two_processes
 
 from callwright.envs.tasks.source import open_source
-from callwright.serving.models import Loaded
+from callwright.serving.models import Loaded, load
 from callwright.training.checkpoints import complete
 from callwright.training.config import load_config
+from callwright.training.weights.tensors import policy_tensors
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.mark.timeout(900)
-def test_a_step_of_two_processes_is_that_of_one(tiny: Loaded, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", ["whole", "sharded"])
+def test_a_step_of_two_processes_is_that_of_one(held: str, tiny: Loaded, tmp_path: Path) -> None:
     model = tmp_path / "model"
     tiny.model.save_pretrained(model)
     tiny.tokenizer.save_pretrained(model)
-    script = str(Path(__file__).with_name("distributed_step.py"))
-    two_processes(script, str(model), str(tmp_path), folder=tmp_path)
+    script = [str(Path(__file__).with_name("distributed_step.py")), str(model), str(tmp_path), held]
+    two_processes(*([FSDP2] if held == "sharded" else []), *script, folder=tmp_path)
     first, second = (torch.load(tmp_path / f"moved-{rank}.pt", weights_only=True) for rank in (0, 1))
     for loss in LOSSES:
         alone = step(model, tmp_path / "alone", loss)
         assert alone.norm() > 1e-2, "a step that is nothing proves nothing"
         assert torch.equal(first[loss], second[loss])
         assert float((first[loss] - alone).norm() / alone.norm()) < 1e-4
+        ((_, saved),) = complete(tmp_path / loss)
+        together = dict(policy_tensors(load(str(saved), device="cpu").model))
+        there = torch.cat([together[name].flatten() - old.flatten() for name, old in policy_tensors(tiny.model)])
+        assert torch.allclose(there, first[loss])
 
 
 @pytest.mark.timeout(900)

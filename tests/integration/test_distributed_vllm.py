@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_processes import two_processes
+from two_processes import FSDP2, two_processes
 from vllm_servers import INSTALLED, real
 
 from callwright.serving.engines.vllm.admin import EXTENSION
@@ -35,8 +35,9 @@ def seen_by_both(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in (0, 1)]
 
 
-def test_both_sample_from_what_the_first_sent(url: str, tmp_path: Path) -> None:
-    two_processes(PROGRAM, MODEL, url, "sound", folder=tmp_path)
+@pytest.mark.parametrize("held", ["whole", "sharded"])
+def test_both_sample_from_what_the_first_sent(held: str, url: str, tmp_path: Path) -> None:
+    two_processes(PROGRAM, MODEL, url, held, folder=tmp_path)
     first, second = seen_by_both(tmp_path)
     for seen in (first, second):
         assert "error" not in seen
@@ -55,8 +56,15 @@ def test_a_link_that_breaks_stops_both(url: str, tmp_path: Path) -> None:
     assert first["versions"] == second["versions"] == [1]
 
 
-@pytest.mark.parametrize("order", [[], ["grpo.asynchronous={max_staleness: 1}"]], ids=["synchronous", "asynchronous"])
-def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "order"),
+    [
+        pytest.param(["-m", "callwright"], [], id="synchronous"),
+        pytest.param(["-m", "callwright"], ["grpo.asynchronous={max_staleness: 1}"], id="asynchronous"),
+        pytest.param([FSDP2, "callwright"], [], id="sharded"),
+    ],
+)
+def test_a_run_of_two_processes(program: list[str], order: list[str], tmp_path: Path) -> None:
     """The first starts the server; both roll out, train, and stay at the policy that was sampled from."""
     words = [
         "name=shared",
@@ -73,7 +81,7 @@ def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
         "eval.n_slices=0",
         "checkpoint.every=1",
     ]
-    two_processes("-m", "callwright", "train", "quickstart", *words, *order, folder=tmp_path)
+    two_processes(*program, "train", "quickstart", *words, *order, folder=tmp_path)
     run = tmp_path / "runs" / "shared"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
@@ -84,7 +92,9 @@ def test_a_run_of_two_processes(order: list[str], tmp_path: Path) -> None:
     if not order:  # what a later batch was sampled from is what the trainer then has
         assert rows[2]["staleness/max"] == 0.0
         assert rows[2]["sampling/ratio_error_max"] < 1e-2
-    assert [step for step, _ in complete(run / "checkpoints")][-1] == 3
+    step, saved = complete(run / "checkpoints")[-1]
+    assert step == 3
+    assert (saved / "pytorch_model_fsdp.bin").is_file() is (FSDP2 in program)  # accelerate's word that it did shard
     summary = json.loads((run / "summary.json").read_text())
     assert summary["updates"] == 6
     assert summary["after"]["greedy"]["n_scored"] == 14
@@ -94,4 +104,4 @@ def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
     words = ["train", "quickstart", "engine.kind=vllm"]
     zero = {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
     said = two_processes("-m", "callwright", *words, folder=tmp_path, code=1, variables=zero)
-    assert "callwright: engine.kind=vllm: the shards of DeepSpeed's ZeRO-3 cannot be put together" in said
+    assert "callwright: DeepSpeed's ZeRO-3: its shards can neither be sampled from nor" in said

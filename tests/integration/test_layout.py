@@ -108,6 +108,8 @@ def test_the_numbers_follow_from_the_config() -> None:
     assert (batches.groups, batches.rollouts, batches.micro_batch, batches.optimizer_steps) == (6, 24, 8, 10)
     assert (batches.in_flight, batches.waves) == (8, 3)
     assert layout.parameters == layout.trained == 705_408
+    assert "key/value cache" in layout.sizes
+    assert "key/value cache" not in layout_of(config("engine.kind=vllm"), "quickstart").sizes
     external = layout_of(config("executors.external=[code]"), "my.yaml grpo.steps=3")
     assert any("callwright worker code my.yaml grpo.steps=3" in line for line in external.processes)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PATIENCE_S = 600.0
+FSDP2 = str(Path(__file__).with_name("fsdp2_on_cpu.py"))  # in front of a program: its model is sharded
 
 
 def two_processes(*command: str, folder: Path, code: int = 0, variables: Mapping[str, str] | None = None) -> str:

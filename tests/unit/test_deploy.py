@@ -15,6 +15,8 @@ import yaml
 
 from callwright.envs.executors.registry import TOOLS
 from callwright.scripts.cli import app
+from callwright.serving.engines.vllm.server import NEEDED
+from callwright.serving.errors import UserError
 from callwright.serving.queues.broker import command_queue
 from callwright.training.config import is_override, load_config
 from callwright.training.weights.vllm_servers import server_arguments, server_variables
@@ -55,9 +57,9 @@ def test_the_pages_own_commands_load() -> None:
             assert load_config("quickstart", words[2:]).merge.folder == "my-model"
         else:
             check_words(words)
-    for line in lines:
-        if line.startswith("    accelerate launch"):
-            assert (ROOT / shlex.split(line)[3]).is_file()
+    files = [match[1] for line in lines if (match := re.search(r"^    .*accelerate launch --config_file (\S+)", line))]
+    assert len(files) >= 3
+    assert all((ROOT / file).is_file() for file in files)
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
@@ -168,7 +170,7 @@ def test_workers_follow_the_queue_of_their_tool() -> None:
 
 @pytest.mark.parametrize(
     ("name", "section", "kind"),
-    [("fsdp2", "fsdp_config", "FSDP"), ("deepspeed-zero3", "deepspeed_config", "DEEPSPEED")],
+    [("fsdp2", "fsdp_config", "FSDP"), ("deepspeed-zero2", "deepspeed_config", "DEEPSPEED")],
 )
 def test_accelerate_reads_its_config(name: str, section: str, kind: str) -> None:
     pytest.importorskip("accelerate", reason="the train extra is not installed")
@@ -180,3 +182,60 @@ def test_accelerate_reads_its_config(name: str, section: str, kind: str) -> None
     known = {option for action in launch_command_parser()._actions for option in action.option_strings}
     for key in getattr(config, section):
         assert f"--{key}" in known
+
+
+def head_commands(name: str) -> list[tuple[dict[str, str], list[str]]]:
+    """The commands in the head of a shipped config: their variables, and their words."""
+    text = (ROOT / "configs" / f"{name}.yaml").read_text().replace("\\\n#", "")
+    found = []
+    for line in text.splitlines():
+        if line.startswith("#   "):
+            words = shlex.split(line.removeprefix("#").partition(" (once)")[0])
+            variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+            found.append((dict(word.split("=", 1) for word in variables), [w for w in words if w not in variables]))
+    return found
+
+
+def test_eight_gpus_are_shared_out_as_the_config_says() -> None:
+    config = load_config("gpu-8b")
+    _, (at_server, server), (at_trainer, trainer) = head_commands("gpu-8b")
+    assert server[1:3] == ["serve", config.model.path]
+    given = dict(zip(server[3::2], server[4::2], strict=True))
+    wanted = {name: NEEDED[name] for name in ("logprobs-mode", "generation-config")} | server_arguments(config)
+    for name, value in wanted.items():
+        assert given[f"--{name}"] == str(value)
+    assert server_variables(config).items() <= at_server.items()
+    assert config.engine.vllm.urls == (f"http://{given['--host']}:{given['--port']}",)
+    assert given["--dtype"] == config.engine.dtype
+    assert int(given["--max-model-len"]) == config.engine.max_context
+    assert int(given["--max-num-seqs"]) == config.engine.max_batch
+
+    serving, training = (at["CUDA_VISIBLE_DEVICES"].split(",") for at in (at_server, at_trainer))
+    assert sorted(serving + training) == list("01234567")
+    assert int(given["--tensor-parallel-size"]) == len(serving)
+    options = dict(zip(trainer[2::2], trainer[3::2], strict=False))
+    assert (ROOT / options["--config_file"]).name == "fsdp2.yaml"
+    assert int(options["--num_processes"]) == len(training)
+    assert config.grpo.prompts_per_step % len(training) == 0
+    assert trainer[-4:] == ["-m", "callwright", "train", "gpu-8b"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "word", "says"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true"}, "engine.kind=transformers", "no process can sample from weights that FSDP"),
+        ({"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, "engine.kind=transformers", "ZeRO-3: its shards"),
+        ({"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, "engine.kind=vllm", "ZeRO-3: its shards"),
+        ({"LOCAL_WORLD_SIZE": "1"}, "engine.kind=vllm", "name servers that all machines"),
+    ],
+)
+def test_shards_that_nobody_could_sample_from_are_refused(
+    variables: dict[str, str], word: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl", reason="the train extra is not installed")
+    from callwright.training.run import check
+
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_WORLD_SIZE": "2", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=says):
+        check(load_config("quickstart", [word]))
