@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from benchmarks.common import Measured, Spread, progress, run
+from benchmarks.common import Measured, Row, Spread, progress, run
 from callwright.envs.executors.brokers import open_broker
 from callwright.envs.executors.command_queue import CommandWorker
 from callwright.envs.executors.executor import Record, record_of
@@ -130,7 +130,8 @@ async def _repeat(dispatcher: Dispatcher, calls: int) -> tuple[float, float]:
 
 
 async def _measure(calls: int, repeats: int) -> Measured:
-    rows, headline = [], {}
+    rows: list[Row] = []
+    headline: dict[str, float] = {}
     for kind in BROKERS:
         progress(f"brokers: {kind}")
         async with _running(kind) as dispatcher:

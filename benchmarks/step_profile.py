@@ -1,8 +1,8 @@
 """Where the processor time of one GRPO step goes: rollouts with tools through the broker, then the update.
 
-The second step of the quickstart's config is run under Python's profiler, every thread with one of its own and its own
-processor clock, so that waiting costs nothing. The time of a function in C is its caller's. The profiler makes Python
-dearer than it is and leaves tensor operations as they are, so what is ours is rather overstated.
+The second step of a config, the quickstart's by default, is run under Python's profiler, every thread with one of its
+own and its own processor clock, so that waiting costs nothing. The time of a function in C is its caller's. Profiled,
+Python is dearer than it is, and tensor operations are as they are, so what is ours is rather overstated.
 
 Headline: the shares are of the engine's time, which is that of sampling (the engine's thread, without what it calls of
 the parser and the tokenizer); ``largest_share`` is that of the largest part of ours.
@@ -16,9 +16,9 @@ import os
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,23 +50,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prompts", type=int, default=16, help="tasks in the step, 8 rollouts each")
+    parser.add_argument(
+        "--config", default="quickstart", help="whose model and tasks; stages of a warm start are left out"
+    )
+    parser.add_argument("--prompts", type=int, default=16, help="tasks in the step")
 
 
 def measure(options: argparse.Namespace) -> Measured:
     """Two steps; the time of the second, sorted into parts."""
     from callwright.training.config import load_config
 
-    words = ["name=profile", f"grpo.prompts_per_step={options.prompts}", "grpo.steps=2", "checkpoint.every=0"]
+    words = [
+        "name=profile",
+        "warm_start.stages=[]",
+        f"grpo.prompts_per_step={options.prompts}",
+        "grpo.steps=2",
+        "checkpoint.every=0",
+    ]
     words += ["grpo.deadline_s=600", "budgets.wall_s=600"]  # a busy machine and the profiler make it slow
     with tempfile.TemporaryDirectory() as folder, _every_thread() as profiles:
-        seconds = _second_step(load_config("quickstart", words), Path(folder), profiles)
+        seconds = _second_step(load_config(options.config, words), Path(folder), profiles)
     engine = seconds["engine"]
     shares = {part: seconds[part] / engine for part in HEADLINE if part in dict(PARTS)}
     rows: list[Row] = [
-        {"part": part, "processor_s": spent, "of_the_engine": spent / engine} for part, spent in seconds.most_common()
+        {"part": part, "processor_s": spent, "of_the_engine": spent / engine}
+        for part, spent in sorted(seconds.items(), key=lambda item: -item[1])
     ]
-    notes = (f"{options.prompts * 8} rollouts; the profiler is on; update and library are not among ours",)
+    notes = (f"{options.config}, {options.prompts} tasks; the profiler is on; update and library are not among ours",)
     return Measured(rows, {**shares, "largest_share": max(shares.values())}, notes)
 
 
@@ -87,35 +97,42 @@ def _every_thread() -> Iterator[Profiles]:
         threading.setprofile(None)
 
 
-def _second_step(config: Config, folder: Path, profiles: Profiles) -> Counter[str]:
+def _second_step(config: Config, folder: Path, profiles: Profiles) -> dict[str, float]:
     """Seconds by part, from the end of the first step, which loads and makes things, to that of the second."""
     from callwright.training.grpo import build_trainer
     from callwright.training.interrupt import graceful_interrupt
-    from callwright.training.run_custom_grpo import GrpoRollouts
+    from callwright.training.run_custom_grpo import BatchRecord, GrpoRollouts
+    from callwright.training.served import ServedPolicy
     from callwright.training.session import open_session
+    from callwright.training.synchronous import SynchronousRollouts
     from callwright.training.warm_start import warm_start
 
-    ends: list[Counter[str]] = []
+    ends: list[dict[str, float]] = []
 
     def at_the_end(step: int, row: dict[str, float]) -> None:
         progress(f"step {step}: {row['rollout_seconds']:.1f} of {row['step_seconds']:.1f} s were rollouts")
         ends.append(_by_part(profiles))
 
-    with open_session(config) as session, graceful_interrupt() as interrupt:
+    with (
+        open_session(config) as session,
+        graceful_interrupt() as interrupt,
+        closing(ServedPolicy(session, folder)) as served,
+    ):
         loaded = warm_start(session, folder)
-        session.adopt(loaded)
-        rollouts = GrpoRollouts(session, folder)
+        served.start(loaded)
+        rollouts = GrpoRollouts(SynchronousRollouts(session, served, folder), BatchRecord(session, folder))
         trainer = build_trainer(config, folder, loaded.model, loaded.tokenizer, rollouts, at_the_end, interrupt)
-        session.adopt(loaded, trainer.model)
+        served.train(loaded, trainer.model)
         profile = cProfile.Profile(timer=time.thread_time)
         profiles.append((threading.current_thread().name, profile))
         profile.runcall(trainer.train)
-    return ends[1] - ends[0]
+    first, second = ends
+    return {part: seconds - first.get(part, 0.0) for part, seconds in second.items()}
 
 
-def _by_part(profiles: Profiles) -> Counter[str]:
+def _by_part(profiles: Profiles) -> dict[str, float]:
     """Seconds so far; those of a function in C, which has no file, are its caller's."""
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     for thread, profile in profiles:
         for entry in profile.getstats():
             if not isinstance(entry.code, str):

@@ -92,7 +92,7 @@ def _jsonschema() -> Accepts:
         except ValueError:
             return False
         # Told apart by type before, which is faster for it than a union of three.
-        validator = validators.get(value.get("type")) if isinstance(value, dict) else None
+        validator = validators.get(str(value.get("type"))) if isinstance(value, dict) else None
         return validator is not None and bool(validator.is_valid(value))
 
     return accepts
