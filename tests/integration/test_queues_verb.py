@@ -90,8 +90,9 @@ async def test_dead_letters_are_thrown_away(tmp_path: Path, broker: SqliteBroker
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "set executors.broker=sqlite"),
-        ([*QUEUES], "there is no file queues.db; no run or worker has used it yet"),
+        (["executors.broker=memory"], "set executors.broker=sqlite"),
+        ([], "there is no file runs/queues.db; no worker has used it yet"),
+        ([*QUEUES], "there is no file queues.db; no worker has used it yet"),
         ([*QUEUES, "--replay", "web"], "there is no queue web; there are commandqueue-web"),
         ([*QUEUES, "--replay", WEB, "--discard", WEB], "one of --replay and --discard"),
     ],
