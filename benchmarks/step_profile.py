@@ -27,12 +27,13 @@ from benchmarks.common import Measured, Row, progress, run
 if TYPE_CHECKING:
     from callwright.training.config import Config
 
-HEADLINE = ("queue", "parser", "validator", "tokenizer", "other_python", "largest_share")
+HEADLINE = ("queue", "event_loop", "parser", "validator", "tokenizer", "other_python", "largest_share")
 # A file belongs to the first part that names a piece of its path; what no line names is a library.
 PARTS = (
     ("validator", ("callwright/serving/protocol/validation", "protocol/strict_json", "protocol/schema")),
     ("parser", ("callwright/serving/protocol/", "callwright/serving/turn")),
-    ("queue", ("callwright/serving/queues/", "executors/command_queue", "/asyncio/", "/selectors")),
+    ("queue", ("callwright/serving/queues/", "executors/command_queue")),
+    ("event_loop", ("/asyncio/", "/selectors")),
     ("tokenizer", ("callwright/serving/engines/codec", "/transformers/tokenization", "/tokenizers/")),
     ("update", ("callwright/training/update/", "training/trainer", "training/microbatches", "/trl/", "/accelerate/")),
     ("engine", ("callwright/serving/engines/",)),
@@ -54,6 +55,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--config", default="quickstart", help="whose model and tasks; stages of a warm start are left out"
     )
     parser.add_argument("--prompts", type=int, default=16, help="tasks in the step")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the config")
 
 
 def measure(options: argparse.Namespace) -> Measured:
@@ -68,10 +70,11 @@ def measure(options: argparse.Namespace) -> Measured:
         "checkpoint.every=0",
     ]
     words += ["grpo.deadline_s=600", "budgets.wall_s=600"]  # a busy machine and the profiler make it slow
+    words += options.set
     with tempfile.TemporaryDirectory() as folder, _every_thread() as profiles:
         seconds = _second_step(load_config(options.config, words), Path(folder), profiles)
     engine = seconds["engine"]
-    shares = {part: seconds[part] / engine for part in HEADLINE if part in dict(PARTS)}
+    shares = {part: seconds.get(part, 0.0) / engine for part in HEADLINE if part in dict(PARTS)}
     rows: list[Row] = [
         {"part": part, "processor_s": spent, "of_the_engine": spent / engine}
         for part, spent in sorted(seconds.items(), key=lambda item: -item[1])
