@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from two_processes import FSDP2, two_processes
-from vllm_servers import INSTALLED, real
+from vllm_servers import INSTALLED, SHORT_RUN, real
 
 from callwright.serving.engines.vllm.admin import EXTENSION
 from callwright.training.checkpoints import WARM_STARTS, complete
@@ -66,21 +66,7 @@ def test_a_link_that_breaks_stops_both(url: str, tmp_path: Path) -> None:
 )
 def test_a_run_of_two_processes(program: list[str], order: list[str], tmp_path: Path) -> None:
     """The first starts the server; both roll out, train, and stay at the policy that was sampled from."""
-    words = [
-        "name=shared",
-        "engine.kind=vllm",
-        "engine.vllm.arguments={enforce-eager: true}",
-        "engine.max_batch=32",
-        "grpo.steps=3",
-        "grpo.prompts_per_step=8",
-        "grpo.num_generations=4",
-        "grpo.micro_batch=8",
-        "grpo.deadline_s=200",
-        "budgets.wall_s=200",
-        "eval.n=14",
-        "eval.n_slices=0",
-        "checkpoint.every=1",
-    ]
+    words = ("name=shared", *SHORT_RUN, "grpo.micro_batch=8", "checkpoint.every=1")
     two_processes(*program, "train", "quickstart", *words, *order, folder=tmp_path)
     run = tmp_path / "runs" / "shared"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from vllm_servers import INSTALLED
+from vllm_servers import INSTALLED, SHORT_RUN
 
 from callwright.training.config import load_config
 from callwright.training.run import train
@@ -18,19 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="needs: make vllm"),
 ]
 
-WORDS = [
-    "engine.kind=vllm",
-    "engine.vllm.arguments={enforce-eager: true}",
-    "engine.max_batch=32",
-    "grpo.steps=3",
-    "grpo.prompts_per_step=8",
-    "grpo.num_generations=4",
-    "grpo.micro_batch=16",
-    "grpo.deadline_s=200",
-    "budgets.wall_s=200",
-    "eval.n=14",
-    "eval.n_slices=0",
-]
+WORDS = (*SHORT_RUN, "grpo.micro_batch=16")
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, v_proj, up_proj]", "grpo.trl.learning_rate=0.003"]
 
 

@@ -33,6 +33,19 @@ FLAGS = {
     "dtype": "float32",
     "uvicorn-log-level": "warning",
 }
+# Keys of a run of three small batches that samples from a server which it starts.
+SHORT_RUN = (
+    "engine.kind=vllm",
+    "engine.vllm.arguments={enforce-eager: true}",
+    "engine.max_batch=32",
+    "grpo.steps=3",
+    "grpo.prompts_per_step=8",
+    "grpo.num_generations=4",
+    "grpo.deadline_s=200",
+    "budgets.wall_s=200",
+    "eval.n=14",
+    "eval.n_slices=0",
+)
 
 
 @contextmanager
