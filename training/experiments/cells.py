@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from callwright.serving.children import with_parent
 from callwright.serving.errors import RunError, UserError
 from callwright.serving.progress import Progress
 from callwright.training.config import dump_config
@@ -89,7 +90,7 @@ class _Trainer:
 
     def __call__(self, cell: Cell, folder: Path) -> None:
         write_text(folder / "cell.yaml", dump_config(cell.config))
-        command = [sys.executable, "-m", "callwright", "train", "cell.yaml"]
+        command = [*with_parent(), sys.executable, "-m", "callwright", "train", "cell.yaml"]
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads)}
         with (folder / "train.log").open("wb") as log:
             with self._lock:

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from callwright.serving.children import with_parent
 from callwright.serving.errors import RunError, UserError
 
 HOST = "127.0.0.1"
@@ -96,7 +97,7 @@ def start_server(
     """
     arguments = {"host": HOST, "port": _free_port(), **NEEDED, **arguments}
     log = Path(tempfile.mkstemp(prefix="callwright-vllm-", suffix=".log")[1])
-    command = [*_with_parent(), _executable(), "serve", model, *_flags(arguments)]
+    command = [*with_parent(), _executable(), "serve", model, *_flags(arguments)]
     inherited = {name: value for name, value in os.environ.items() if not _LAUNCHER.match(name)}
     environment = {**_CPU_DEFAULTS, "VLLM_NO_USAGE_STATS": "1", **inherited, **(variables or {})}
     if Path(model).is_dir():
@@ -143,12 +144,6 @@ def _executable() -> str:
     if found is None:
         raise UserError("engine.kind=vllm: vLLM is not installed; run make vllm, or name servers in engine.vllm.urls")
     return found
-
-
-def _with_parent() -> list[str]:
-    """What has the kernel stop the server when this process dies without a word."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
 def _flags(arguments: Arguments) -> list[str]:
