@@ -71,7 +71,7 @@ def check(config: Config) -> None:
     """What a run would refuse at its start, before anything is spent. Raises UserError."""
     require_exact(engine_class(config))
     if config.decoding == "grammar" and config.engine.kind != "transformers":
-        # A server reads a tokenizer's markers in its own way, so its sets of tokens may be others.
+        # A server compiles the grammar by a version of its own, so its sets of tokens may be others.
         raise UserError(
             "decoding=grammar trains with engine.kind=transformers alone, which draws from the trainer's sets"
         )
