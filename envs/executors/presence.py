@@ -40,6 +40,7 @@ class Presence:
         self._beat_s = beat_s
         self._lease_s = lease_s
         self._lease: Lease | None = None
+        self._sent = False  # a sign that may be there still, held or not
 
     async def run(self) -> None:
         """Beat until cancelled or the broker is closed; a broker that fails is asked again at the next beat."""
@@ -59,22 +60,31 @@ class Presence:
             try:
                 await self._broker.renew(self._lease, self._lease_s)
                 return
-            except LeaseLost:  # this process stood still for longer than that
-                self._lease = None
+            except LeaseLost:  # this process stood still for longer than that, and its sign is another's to remove
+                self._lease, self._sent = None, False
+        if self._sent:  # the last beat was too short to take it: a second sign would outlive the first
+            self._lease = await self._receive(self._beat_s)
+            if self._lease is not None:
+                return
         body = {"worker": self.worker, "host": socket.gethostname(), "pid": os.getpid()}
         await self._broker.send(self._queue, json.dumps(body).encode(), message_id=self.worker, lane=self.worker)
-        self._lease = await self._broker.receive(
-            self._queue, lane=self.worker, timeout_s=self._beat_s, lease_s=self._lease_s
-        )
+        self._sent = True
+        self._lease = await self._receive(self._beat_s)
+
+    async def _receive(self, timeout_s: float) -> Lease | None:
+        return await self._broker.receive(self._queue, lane=self.worker, timeout_s=timeout_s, lease_s=self._lease_s)
 
     async def leave(self) -> None:
         """Take the sign down."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            try:
+        lease, sent = self._lease, self._sent
+        self._lease, self._sent = None, False
+        try:
+            if lease is None and sent:
+                lease = await self._receive(_AT_ONCE_S)
+            if lease is not None:
                 await self._broker.complete(lease)
-            except (BrokerError, OSError) as error:
-                log.info("worker %s: its presence ends by itself within %g s: %s", self.worker, self._lease_s, error)
+        except (BrokerError, OSError) as error:
+            log.info("worker %s: its presence ends by itself within %g s: %s", self.worker, self._lease_s, error)
 
 
 async def present_workers(broker: Broker, tool: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from buses import KINDS, opened
 
-from callwright.envs.executors.presence import Presence, await_worker, present_workers
+from callwright.envs.executors.presence import Presence, await_worker, presence_queue, present_workers
 from callwright.serving.queues.broker import Broker
 
 pytestmark = pytest.mark.integration
@@ -41,6 +41,23 @@ async def test_workers_are_seen_until_they_leave(end: Open) -> None:
         task.cancel()
         await asyncio.wait([task])
         await worker.leave()
+    await until(run, 0)
+
+
+@pytest.mark.parametrize("end", ["memory", "sqlite"], indirect=True)
+async def test_a_sign_that_was_not_taken_in_time_is_taken_by_the_next_beat(end: Open) -> None:
+    run, held = end(), end()
+    worker = Presence(end(), "web", beat_s=0.2, lease_s=60.0)
+    queue = presence_queue("web")
+    await held.send(queue, b"in the way", lane=worker.worker)
+    first = await held.receive(queue, lane=worker.worker, timeout_s=5.0, lease_s=60.0)
+    assert first is not None
+    await worker.announce()  # another message of its lane is held: it cannot take its own
+    await held.complete(first)
+    await worker.announce()
+    assert (await run.stats(queue)).depth == 1
+    await until(run, 1)
+    await worker.leave()
     await until(run, 0)
 
 
