@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", type=Path, required=True, help="a run folder with that many rollouts")
+    parser.add_argument("--run", type=Path, default=Path("runs/quickstart"), help="a run with that many rollouts")
     parser.add_argument("--rollouts", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
 
